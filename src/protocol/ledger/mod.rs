@@ -1,0 +1,1 @@
+//! What delivery does: numbers, sessions, histories.
