@@ -10,7 +10,7 @@
 //! **Limits**: one HELLO or CONFIG_REQ every [`ASK_EVERY`]. **Not here**: joining an instance that lives.
 use super::acks::Acks;
 use super::config::{Configuration, Row};
-use super::core::{Core, Event, Now, Outbox, Sender, To};
+use super::machine::{Core, Event, Now, Outbox, Sender, To};
 use super::{Epoch, Incarnation, Instance, LocalTime, SERVERS_MAX, ServerId, Span};
 use crate::wire::Few;
 use crate::wire::config::{ConfigBody, ConfigRow, RowState};
@@ -85,8 +85,7 @@ impl<W: Copy> Core<W> {
             let hello = Hello { inc: self.incarnation, terms: self.settings.terms };
             let coordinates = self.coordinates();
             self.send(To::Others, out, |body, _| {
-                let fits =
-                    if coordinates { hello.put(body) } else { ConfigRequest { have: None }.put(body) };
+                let fits = if coordinates { hello.put(body) } else { ConfigRequest { have: None }.put(body) };
                 assert!(fits.is_ok(), "a HELLO must fit a datagram");
             });
         }

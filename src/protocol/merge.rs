@@ -2,11 +2,11 @@
 //!
 //! **Why it is right.** An entry is delivered when every open stream has promised past it, so nothing smaller can
 //! follow, and when it is decided, so no crash of a minority can lose it. Both together are one round trip.
-//! **Invariants**, asserted by the ledger in release: delivered time stamps rise strictly by (ts, server).
+//! **Invariants**, asserted in release: delivered time stamps rise strictly by (ts, server).
 //! **Limits**: none of its own; it stops at the first entry that may not be delivered.
 //! **Not here**: closed and carried streams, which an epoch change brings.
-use super::core::{Answer, Core, Outbox, Refused};
-use super::ledger::{Entry, Outcome, Participants};
+use super::ledger::{Entry, Outcome};
+use super::machine::{Answer, Core, Outbox, Refused};
 use super::plant::Fault;
 use super::{FrameNo, Refusal, Span, Timestamp};
 
@@ -46,11 +46,8 @@ impl<W: Copy> Core<W> {
     /// R-DELIVER's two conditions for the entry `ts` at the head of `row`.
     fn hindrance(&self, row: usize, ts: Timestamp) -> Blocked {
         let plant = self.settings.plant;
-        let needed = if plant.is(Fault::DeliverWithEarlierPromise) {
-            Timestamp::new(ts.get().saturating_sub(1))
-        } else {
-            ts
-        };
+        let needed =
+            if plant.is(Fault::DeliverWithEarlierPromise) { Timestamp::new(ts.get().saturating_sub(1)) } else { ts };
         let mut unpromised = 0_u16;
         if !plant.is(Fault::DeliverWithoutPromise) {
             for (at, stream) in self.streams.iter().enumerate() {
@@ -87,14 +84,15 @@ impl<W: Copy> Core<W> {
         };
         let outcome = self.ledger.deliver(&Entry {
             ts: entry.ts,
-            server: stream.id.server,
             principal: entry.principal,
             session: entry.session,
             request: entry.request,
             tx: entry.tx,
-            participants: Participants::held(entry.participants.ids()),
+            participants: entry.participants,
         });
-        let request = entry.request;
+        let (request, place) = (entry.request, (entry.ts, stream.id.server));
+        assert!(place > self.merged, "delivered {place:?} after {:?}", self.merged);
+        self.merged = place;
         self.streams[row].advance(next);
         if let Outcome::Numbered(order) = outcome {
             out.delivered(order, &self.ledger);
@@ -110,13 +108,7 @@ impl<W: Copy> Core<W> {
         }
     }
 
-    fn answer(
-        &mut self,
-        waiting: &super::inflight::Waiting<W>,
-        waiter: W,
-        outcome: Outcome,
-        out: &mut impl Outbox<W>,
-    ) {
+    fn answer(&mut self, waiting: &super::inflight::Waiting<W>, waiter: W, outcome: Outcome, out: &mut impl Outbox<W>) {
         match outcome {
             Outcome::Numbered(order) | Outcome::Repeated(order) => {
                 let (key, depth) = (waiting.key, waiting.depth);

@@ -5,7 +5,7 @@
 //! was stamped; acknowledgements count what is held without a gap, nothing else.
 //! **Limits**: a header goes out at most once a round, and at least once a `beat`.
 //! **Not here**: delivery (`merge`), pulling (`repair`).
-use super::core::{Core, Event, Now, Outbox, Request, Sender, To};
+use super::machine::{Core, Event, Now, Outbox, Request, Sender, To};
 use super::plant::Fault;
 use super::stream::Acceptance;
 use super::{FrameNo, LocalTime, ROWS_MAX, SERVERS_MAX, ServerId, Span, StreamId};
@@ -174,8 +174,7 @@ impl<W: Copy> Core<W> {
             return;
         }
         self.counters.headers_taken += 1;
-        let named = header.epoch == configuration.epoch
-            && configuration.incarnation(header.from) == Some(header.inc);
+        let named = header.epoch == configuration.epoch && configuration.incarnation(header.from) == Some(header.inc);
         if named || self.settings.plant.is(Fault::CountForeignAcks) {
             if let Some(acks) = self.acks.as_mut() {
                 acks.take(header.from, header.acks.as_slice());
@@ -196,19 +195,12 @@ impl<W: Copy> Core<W> {
     }
 
     /// The own-part of a header, or an OWN, whoever relays it.
-    pub(super) fn take_own_part(
-        &mut self,
-        now: Now,
-        stream: StreamId,
-        last: FrameNo,
-        promise: super::Timestamp,
-    ) {
+    pub(super) fn take_own_part(&mut self, now: Now, stream: StreamId, last: FrameNo, promise: super::Timestamp) {
         let omega = self.settings.omega;
         let me = self.settings.me;
         let other_life = self.settings.plant.is(Fault::PromiseOfOtherStream);
-        let open = |held: &&mut super::stream::Stream| {
-            held.id == stream || (other_life && held.id.server == stream.server)
-        };
+        let open =
+            |held: &&mut super::stream::Stream| held.id == stream || (other_life && held.id.server == stream.server);
         if let Some(held) = self.streams.iter_mut().find(open)
             && held.id.server != me
         {

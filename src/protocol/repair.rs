@@ -4,11 +4,11 @@
 //! acknowledgements; ordering waits until it is filled, so filling must not wait for a timer of seconds.
 //! **Limits**: a PULL names at most 64 frames, the next goes when they have come; waits double up to a beat.
 //! **Not here**: second copies and relays on a failing sender's behalf.
-use super::core::{Core, Now, Outbox, Sender, To};
+use super::machine::{Core, Now, Outbox, Sender, To};
 use super::merge::Blocked;
 use super::{FrameNo, LocalTime, ServerId, Span, StreamId};
 use crate::wire::frame::put_frame;
-use crate::wire::peer::{PeerMessage, Put};
+use crate::wire::peer::{Ask as AskMessage, Gone, Own, PeerMessage, Pull};
 
 /// Shortest wait before what was pulled is pulled again.
 const WAIT_MIN: Span = Span::micros(200);
@@ -70,7 +70,7 @@ impl<W: Copy> Core<W> {
         self.counters.pulls_sent += 1;
         let header = self.header(now);
         self.send(To::One(target), out, |body, _| {
-            let fits = header.put(body).and_then(|()| body.put_pull(id, from, to));
+            let fits = header.put(body).and_then(|()| Pull { stream: id, from, to }.put(body));
             assert!(fits.is_ok(), "a header and a PULL must fit a datagram");
         });
     }
@@ -79,7 +79,8 @@ impl<W: Copy> Core<W> {
         let owner = self.streams[row].id.server;
         let Some(acks) = self.acks.as_ref() else { return owner };
         let holds = |server: &ServerId| {
-            *server == owner || (*server != self.settings.me && acks.of(*server).get(row).is_some_and(|held| *held >= s))
+            *server == owner
+                || (*server != self.settings.me && acks.of(*server).get(row).is_some_and(|held| *held >= s))
         };
         let servers = (0..self.settings.servers).filter_map(ServerId::from_place);
         // The owner comes first; after it the others in order of their places, round and round.
@@ -116,7 +117,7 @@ impl<W: Copy> Core<W> {
             let to = if self.ask.tries == 0 || !missing { To::One(id.server) } else { To::Others };
             self.counters.asks_sent += 1;
             self.send(to, out, |body, _| {
-                let fits = header.put(body).and_then(|()| body.put_ask(id));
+                let fits = header.put(body).and_then(|()| AskMessage { stream: id }.put(body));
                 assert!(fits.is_ok(), "a header and an ASK must fit a datagram");
             });
         }
@@ -142,33 +143,26 @@ impl<W: Copy> Core<W> {
         out: &mut impl Outbox<W>,
     ) {
         match *message {
-            PeerMessage::Pull { stream, from: first, to } => self.answer_pull(now, from.server, stream, first, to, out),
-            PeerMessage::Ask { stream } => self.answer_ask(now, from.server, stream, out),
-            PeerMessage::Own { stream, last, promise } => self.take_own_part(now, stream, last, promise),
-            PeerMessage::Hello(_) | PeerMessage::ConfigReq { .. } => self.tell_configuration(from, out),
+            PeerMessage::Pull(pull) => self.answer_pull(now, from.server, &pull, out),
+            PeerMessage::Ask(AskMessage { stream }) => self.answer_ask(now, from.server, stream, out),
+            PeerMessage::Own(Own { stream, last, promise }) => self.take_own_part(now, stream, last, promise),
+            PeerMessage::Hello(_) | PeerMessage::ConfigRequest(_) => self.tell_configuration(from, out),
             // A decided configuration of this epoch says nothing new; the rest belongs to rules of later versions.
             PeerMessage::Config(_) => {}
             _ => self.counters.messages_refused += 1,
         }
     }
 
-    fn answer_pull(
-        &mut self,
-        now: Now,
-        to: ServerId,
-        stream: StreamId,
-        first: FrameNo,
-        last: FrameNo,
-        out: &mut impl Outbox<W>,
-    ) {
+    fn answer_pull(&mut self, now: Now, to: ServerId, pull: &Pull, out: &mut impl Outbox<W>) {
+        let (stream, first) = (pull.stream, pull.from);
         self.close_frame(now);
         let Some(row) = self.streams.iter().position(|held| held.id == stream) else { return };
         let held_first = self.streams[row].store.first();
-        let last = last.min(self.streams[row].len()).min(FrameNo::new(first.get().saturating_add(63)));
+        let last = pull.to.min(self.streams[row].len());
         let header = self.header(now);
         if first < held_first {
             self.send(To::One(to), out, |body, _| {
-                let fits = header.put(body).and_then(|()| body.put_gone(stream, first));
+                let fits = header.put(body).and_then(|()| Gone { stream, s: first }.put(body));
                 assert!(fits.is_ok(), "a header and a GONE must fit a datagram");
             });
         }
@@ -203,7 +197,7 @@ impl<W: Copy> Core<W> {
         let (last, promise) = (held.len(), held.promise());
         let header = self.header(now);
         self.send(To::One(to), out, |body, _| {
-            let fits = header.put(body).and_then(|()| body.put_own(stream, last, promise));
+            let fits = header.put(body).and_then(|()| Own { stream, last, promise }.put(body));
             assert!(fits.is_ok(), "a header and an OWN must fit a datagram");
         });
     }

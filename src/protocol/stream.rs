@@ -9,7 +9,7 @@
 use super::plant::{Fault, Plant};
 use super::store::Store;
 use super::{FrameNo, LocalTime, Span, StreamId, Timestamp};
-use crate::wire::peer::{EntryView, FrameView};
+use crate::wire::frame::{EntryView, FRAME_HEAD_LEN, FrameView};
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -199,7 +199,7 @@ impl Stream {
             return;
         };
         if self.offset == 0 {
-            self.offset = FrameView::first_entry();
+            self.offset = FRAME_HEAD_LEN;
         }
         self.head = EntryView::at(bytes, self.offset).map(|(entry, _)| entry.ts);
     }
@@ -208,7 +208,7 @@ impl Stream {
     /// Whether this stream takes frames at all is the caller's to know. `Early` and `NoRoom` change nothing that is
     /// ever acknowledged (S15).
     pub fn accept(&mut self, frame: &FrameView<'_>, now: LocalTime) -> Acceptance {
-        let s = frame.frame_no();
+        let s = frame.number();
         self.gap.known = self.gap.known.max(s);
         if s <= self.len() {
             return Acceptance::Duplicate;
@@ -230,7 +230,7 @@ impl Stream {
 
     #[cfg(test)]
     fn accept_with_gap(&mut self, frame: &FrameView<'_>, now: LocalTime) -> Acceptance {
-        self.store.skip_to(frame.frame_no());
+        self.store.skip_to(frame.number());
         self.append(frame, now)
     }
 
@@ -256,12 +256,8 @@ impl Stream {
     /// I8: no frame after the promised prefix has a time stamp at or below the promise. The planted faults that break
     /// this very rule must reach the order, not this check.
     fn promise_bound(&self) -> Timestamp {
-        let planted = [
-            Fault::PromiseWithoutPrefix,
-            Fault::PromiseOfOtherStream,
-            Fault::AcceptGaps,
-            Fault::StampBelowPromise,
-        ];
+        let planted =
+            [Fault::PromiseWithoutPrefix, Fault::PromiseOfOtherStream, Fault::AcceptGaps, Fault::StampBelowPromise];
         if planted.into_iter().any(|fault| self.plant.is(fault)) { Timestamp::default() } else { self.promise }
     }
 
@@ -330,11 +326,11 @@ impl Stream {
     /// # Panics
     /// If its time stamps do not rise above all before: the server's own order is broken, so it must stop.
     pub fn append_own(&mut self, frame: &FrameView<'_>, now: LocalTime) -> bool {
-        assert_eq!(frame.frame_no(), self.len().next(), "own frame out of turn in stream {}", self.id);
+        assert_eq!(frame.number(), self.len().next(), "own frame out of turn in stream {}", self.id);
         match self.append(frame, now) {
             Acceptance::Accepted => true,
             Acceptance::NoRoom => false,
-            other => panic!("own frame {} of stream {}: {other:?}", frame.frame_no(), self.id),
+            other => panic!("own frame {} of stream {}: {other:?}", frame.number(), self.id),
         }
     }
 

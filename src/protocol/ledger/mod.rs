@@ -63,7 +63,7 @@ const _: () = assert!(HASHES_KEPT.is_power_of_two());
 /// A request as it is delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its place in the merge; rises strictly from delivery to delivery.
+    /// Its place in the merge; never falls from delivery to delivery.
     pub ts: Timestamp,
     /// Whose request it is.
     pub principal: Principal,
@@ -126,7 +126,7 @@ pub struct Ledger {
     hashes: Vec<u64>,
     time: Timestamp,
     counters: Counters,
-    #[cfg(plant)]
+    #[cfg(test)]
     forget_duplicates: bool,
 }
 
@@ -161,7 +161,7 @@ impl Ledger {
             hashes,
             time: Timestamp::new(0),
             counters: Counters::default(),
-            #[cfg(plant)]
+            #[cfg(test)]
             forget_duplicates: false,
         }
     }
@@ -169,9 +169,10 @@ impl Ledger {
     /// Takes the next entry of the total order (R-DELIVER).
     ///
     /// # Panics
-    /// If its stamp is not above the last one's: the order is no longer to be trusted, so the server must stop.
+    /// If its stamp is below the last one's: the order is no longer to be trusted, so the server must stop. (Equal
+    /// stamps are of different servers; that they come in order of the servers is the merge's to assert.)
     pub fn deliver(&mut self, entry: &Entry<'_>) -> Outcome {
-        assert!(entry.ts > self.time, "delivered {} after {}", entry.ts, self.time);
+        assert!(entry.ts >= self.time, "delivered {} after {}", entry.ts, self.time);
         self.time = entry.ts;
         self.counters.delivered += 1;
         let outcome = self.evaluate(entry);
@@ -306,18 +307,18 @@ impl Ledger {
     }
 
     /// Planted fault of scenario S27: from now on every copy of a request gets a number.
-    #[cfg(plant)]
+    #[cfg(test)]
     pub fn plant_forget_duplicates(&mut self, planted: bool) {
         self.forget_duplicates = planted;
     }
 
-    #[cfg(plant)]
+    #[cfg(test)]
     const fn forgets_duplicates(&self) -> bool {
         self.forget_duplicates
     }
 
-    #[cfg(not(plant))]
-    #[expect(clippy::unused_self, reason = "the same call as under cfg(plant)")]
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "the same call as under cfg(test)")]
     const fn forgets_duplicates(&self) -> bool {
         false
     }

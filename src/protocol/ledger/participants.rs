@@ -30,7 +30,7 @@ pub enum ParticipantsError {
 }
 
 /// Participant ids as on the wire, in the order of the request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Participants<'a>(&'a [[u8; 4]]);
 
 impl<'a> Participants<'a> {
@@ -53,6 +53,21 @@ impl<'a> Participants<'a> {
     #[must_use]
     pub const fn held(ids: &'a [[u8; 4]]) -> Self {
         Self(ids)
+    }
+
+    /// Wraps `n` times 4 bytes, unchecked; up to 3 bytes beyond the last whole id are left out.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes.as_chunks::<4>().0)
+    }
+
+    /// The first id that is named twice.
+    #[must_use]
+    pub fn repeated(self) -> Option<NodeId> {
+        match self.check() {
+            Err(ParticipantsError::Twice(id)) => Some(id),
+            _ => None,
+        }
     }
 
     /// Whether these are 1..[`PARTICIPANTS_MAX`] distinct ids. A few nanoseconds for a few of them.

@@ -20,13 +20,14 @@ use super::{
     Epoch, FrameNo, Incarnation, Instance, LocalTime, OrderNo, Principal, ROWS_MAX, Refusal, RequestNo, SERVERS_MAX,
     ServerId, SessionId, Span, Timestamp, TxId, genesis,
 };
-use crate::wire::peer::{BodyWriter, FrameBuilder};
+use crate::wire::BodyWriter;
+use crate::wire::bytes::HEAD_LEN;
+use crate::wire::frame::FrameBuilder;
+use crate::wire::header::HEADER_LEN_MAX;
+use crate::wire::peer::Terms;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// Most values that must agree in the whole cluster.
-pub const SHARED_MAX: usize = 24;
 
 /// What a core is told at construction.
 #[derive(Clone, Debug)]
@@ -51,10 +52,8 @@ pub struct Settings {
     pub frames: usize,
     /// The ledger's sizes.
     pub limits: Limits,
-    /// Values that must be the same at every server, in an order that all agree on; compared at genesis.
-    pub shared: [u64; SHARED_MAX],
-    /// How many of them are in use.
-    pub shared_count: usize,
+    /// What must be the same at every server; compared at genesis.
+    pub terms: Terms,
     /// A rule removed, in tests.
     pub plant: Plant,
 }
@@ -163,8 +162,8 @@ pub enum Event {
     SettingsDiffer {
         /// Which peer differs.
         server: ServerId,
-        /// Which value, by its place in the agreed order.
-        index: usize,
+        /// Which value: its place in [`Terms::settings`], or one of `SettingsMismatch`'s names.
+        index: u8,
         /// This server's.
         mine: u64,
         /// The peer's.
@@ -270,6 +269,8 @@ pub struct Core<W> {
     pub(super) acks: Option<Acks>,
     pub(super) hlc: Hlc,
     pub(super) ledger: Ledger,
+    /// The last entry delivered: the order rises in (time stamp, server).
+    pub(super) merged: (Timestamp, ServerId),
     pub(super) inflight: Inflight<W>,
     pub(super) building: FrameBuilder,
     pub(super) sent_through: FrameNo,
@@ -303,7 +304,8 @@ impl<W: Copy> Core<W> {
             own: None,
             acks: None,
             hlc: Hlc::new(settings.plant),
-            ledger: Ledger::new(settings.limits),
+            ledger: planted_ledger(&settings),
+            merged: Default::default(),
             inflight: Inflight::new(settings.inflight),
             building: FrameBuilder::new(Self::frame_room(&settings)),
             sent_through: FrameNo::default(),
@@ -331,7 +333,7 @@ impl<W: Copy> Core<W> {
 
     /// The largest frame that fits a datagram beside a header.
     fn frame_room(settings: &Settings) -> usize {
-        settings.body_max.saturating_sub(crate::wire::peer::header_len(settings.servers, settings.servers) + 4)
+        settings.body_max.saturating_sub(HEADER_LEN_MAX + 2 * HEAD_LEN)
     }
 
     /// What this server says of itself in every envelope.
@@ -518,4 +520,15 @@ fn participants_digest(participants: Participants<'_>) -> u64 {
     participants.iter().fold(0xCBF2_9CE4_8422_2325, |sum, id| {
         (sum ^ u64::from(id.get())).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23)
     })
+}
+
+fn planted_ledger(settings: &Settings) -> Ledger {
+    let ledger = Ledger::new(settings.limits);
+    #[cfg(test)]
+    let ledger = {
+        let mut ledger = ledger;
+        ledger.plant_forget_duplicates(settings.plant.is(super::plant::Fault::LedgerKeepsDuplicates));
+        ledger
+    };
+    ledger
 }
