@@ -21,8 +21,8 @@ use super::{
     ServerId, SessionId, Span, Timestamp, TxId, genesis,
 };
 use crate::wire::BodyWriter;
+use crate::wire::builder::FrameBuilder;
 use crate::wire::bytes::HEAD_LEN;
-use crate::wire::frame::FrameBuilder;
 use crate::wire::header::HEADER_LEN_MAX;
 use crate::wire::peer::Terms;
 use alloc::boxed::Box;

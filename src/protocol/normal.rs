@@ -78,7 +78,7 @@ impl<W: Copy> Core<W> {
             session: request.session,
             request: request.request,
             tx: request.tx,
-            participants: request.participants,
+            participants: crate::wire::Participants::new(request.participants.bytes()),
         };
         if self.building.is_empty() {
             self.building.start(own.id, own.len().next());

@@ -776,6 +776,11 @@ fn read_pull(payload: &[u8]) -> Result<Pull, WireError> {
     Ok(pull)
 }
 
+/// The messages of a peer's datagram, each validated when it is reached; stop at the first error.
+pub fn messages(body: &[u8]) -> impl Iterator<Item = Result<PeerMessage<'_>, WireError>> {
+    RawMessages::new(body).map(|raw| PeerMessage::read(raw?))
+}
+
 /// Validates the body of a peer's datagram; nothing is acted on unless all of it can be read.
 ///
 /// # Errors
