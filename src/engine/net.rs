@@ -289,7 +289,6 @@ impl Address {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the two families are 2 and 10")]
-#[expect(clippy::cast_sign_loss, reason = "the two families are 2 and 10")]
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
         match address {
