@@ -8,3 +8,5 @@
 //! - [`keys`]: the cluster key and the keys of principals, as files.
 
 pub mod keys;
+pub mod settings;
+pub mod value;
