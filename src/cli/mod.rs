@@ -13,7 +13,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
+pub mod config;
 pub mod error;
+pub mod init;
 pub mod keygen;
 pub mod out;
 
@@ -38,6 +40,10 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Write the configuration and the key of a new cluster
+    Init(init),
+    /// Check a configuration, or show what is in force
+    Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
 }
