@@ -140,9 +140,9 @@ fn as_toml(config: &Config) -> String {
 
 /// What users may want to know and cannot set.
 const CONSTANTS: [(&str, usize, &str); 3] = [
-    ("ledger.window", WINDOW, "requests in flight in a session"),
-    ("participants of a transaction", PARTICIPANTS_MAX, "at most"),
-    ("history", HISTORY_MAX, "transactions, at most"),
+    ("window", WINDOW, "requests in flight in a session"),
+    ("participants_max", PARTICIPANTS_MAX, "participants of a transaction"),
+    ("history_max", HISTORY_MAX, "transactions"),
 ];
 
 fn quoted(text: &str) -> String {

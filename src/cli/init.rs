@@ -11,6 +11,7 @@ use super::{Error, out};
 use crate::server::config::Config;
 use crate::server::keys::ClusterKey;
 use crate::server::template;
+use crate::server::value::Kind;
 
 const EXAMPLES: &str = "Examples:
   ordain init d                                   three servers on this host, ports 7100 to 7105
@@ -39,6 +40,8 @@ pub struct Args {
 enum InitError {
     #[error("{got} servers: allowed is 1, 3, 5 or 7; a cluster of n goes on while more than half are up")]
     Servers { got: usize },
+    #[error("--hosts: '{host}' is not allowed; write addresses, or names of them, with commas between and no spaces")]
+    Host { host: String },
     #[error("--base-port {base_port}: the servers need ports up to {last}; choose 1 to {most}")]
     Ports { base_port: u16, last: u32, most: u32 },
     #[error("{}: exists already and is not overwritten; remove it first, or choose another directory", .0.display())]
@@ -78,6 +81,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
 fn text(hosts: &[String], base_port: u16, set: &[(&str, &str)]) -> Result<String, Error> {
     if !matches!(hosts.len(), 1 | 3 | 5 | 7) {
         return Err(Error::usage(InitError::Servers { got: hosts.len() }));
+    }
+    if let Some(host) = hosts.iter().find(|host| Kind::Host.parse(host).is_none()) {
+        return Err(Error::usage(InitError::Host { host: host.clone() }));
     }
     let entries = template::entries(hosts, base_port).ok_or_else(|| {
         let on_one = |host: &String| hosts.iter().filter(|other| *other == host).count();

@@ -191,8 +191,8 @@ impl Config {
         let mut pairs = vec![
             ("servers", wide(self.servers.len())),
             ("window", wide(WINDOW)),
-            ("participants of a transaction", wide(PARTICIPANTS_MAX)),
-            ("history", wide(HISTORY_MAX)),
+            ("participants_max", wide(PARTICIPANTS_MAX)),
+            ("history_max", wide(HISTORY_MAX)),
         ];
         let rows = SETTINGS.iter().zip(&self.values).filter(|(setting, _)| setting.scope == Scope::Shared);
         pairs.extend(rows.map(|(setting, (value, _))| (setting.key, as_number(value))));
