@@ -393,3 +393,37 @@ fn done_before_it_was_sent_is_rejected() {
     });
     assert_eq!(changed, [Kind::Backwards]);
 }
+
+/// Runs `ordain verify` on a file with these lines.
+fn command(lines: &[Line], args: &[&str]) -> std::process::Output {
+    let dir = tempfile::tempdir().unwrap();
+    let mut text = Vec::new();
+    lines.iter().for_each(|line| line.write_to(&mut text));
+    std::fs::write(dir.path().join("run.trace"), text).unwrap();
+    let program = env!("CARGO_BIN_EXE_ordain");
+    std::process::Command::new(program).current_dir(&dir).arg("verify").args(args).output().unwrap()
+}
+
+#[test]
+fn command_says_verified_or_shows_both_lines() {
+    let mut lines = model(7, 0);
+    let good = command(&lines, &["run.trace"]);
+    assert!(good.status.success() && String::from_utf8_lossy(&good.stdout).ends_with("order verified\n"));
+    with_history(&mut lines).history.swap(0, 1);
+    let bad = command(&lines, &["run.trace"]);
+    let text = String::from_utf8_lossy(&bad.stdout);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text.contains("history_wrong: ") && text.matches("\n    run.trace:").count() == 4, "{text}");
+    assert!(text.ends_with("order contradicted 2 times\n"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&command(&lines, &["run.trace", "--json"]).stdout).unwrap();
+    assert_eq!(json["verified"], false);
+    assert_eq!(json["contradiction_counts"]["history_wrong"], 2);
+}
+
+#[test]
+fn command_names_what_it_cannot_read() {
+    let missing = command(&[], &["none.trace"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("ordain: none.trace: No such file"));
+    assert_eq!(command(&[], &[]).status.code(), Some(2));
+}

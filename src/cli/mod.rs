@@ -16,6 +16,7 @@ use clap::error::ErrorKind;
 pub mod error;
 pub mod keygen;
 pub mod out;
+pub mod verify;
 
 pub use error::{Error, Status};
 
@@ -40,6 +41,8 @@ macro_rules! commands {
 commands! {
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Check that traces taken together keep the contract
+    Verify(verify),
 }
 
 /// Ordain: one global order for transactions, with dense numbers, no leader, and no loss while a majority is up.
