@@ -14,6 +14,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 pub mod error;
+pub mod hist;
 pub mod keygen;
 pub mod out;
 pub mod verify;
@@ -41,6 +42,8 @@ macro_rules! commands {
 commands! {
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Show interval logs of latencies
+    Hist(hist),
     /// Check that traces taken together keep the contract
     Verify(verify),
 }
