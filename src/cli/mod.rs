@@ -16,8 +16,10 @@ use clap::error::ErrorKind;
 pub mod config;
 pub mod error;
 pub mod init;
+pub mod hist;
 pub mod keygen;
 pub mod out;
+pub mod verify;
 
 pub use error::{Error, Status};
 
@@ -46,6 +48,10 @@ commands! {
     Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Show interval logs of latencies
+    Hist(hist),
+    /// Check that traces taken together keep the contract
+    Verify(verify),
 }
 
 /// Ordain: one global order for transactions, with dense numbers, no leader, and no loss while a majority is up.
