@@ -64,6 +64,8 @@ struct Cli {
 
 /// What `ordain --version` says after the name: product, wire and stats-file versions.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (wire 1, stats file: none)");
+// A string constant cannot be made of a number; this one must follow it.
+const _: () = assert!(crate::wire::VERSION == 1, "VERSION must name the wire version");
 
 const AFTER_HELP: &str = "Example:
   ordain init d && ordain config check d/ordain.toml
