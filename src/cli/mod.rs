@@ -15,10 +15,11 @@ use clap::error::ErrorKind;
 
 pub mod config;
 pub mod error;
-pub mod init;
 pub mod hist;
+pub mod init;
 pub mod keygen;
 pub mod out;
+pub mod serve;
 pub mod verify;
 
 pub use error::{Error, Status};
@@ -48,6 +49,8 @@ commands! {
     Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Run one server
+    Serve(serve),
     /// Show interval logs of latencies
     Hist(hist),
     /// Check that traces taken together keep the contract
