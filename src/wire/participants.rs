@@ -15,6 +15,15 @@ impl<'a> Participants<'a> {
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
+    /// Writes `ids` into `buf` as they travel, and borrows them there; `None` if there is no room.
+    #[must_use]
+    pub fn encode(ids: &[NodeId], buf: &'a mut [u8]) -> Option<Self> {
+        let used = buf.get_mut(..4 * ids.len())?;
+        for (slot, id) in used.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+            *slot = id.get().to_le_bytes();
+        }
+        Some(Self(used))
+    }
     /// How many there are.
     #[must_use]
     pub const fn len(self) -> usize {
@@ -36,6 +45,7 @@ impl<'a> Participants<'a> {
         self.0.as_chunks::<4>().0.get(index).map(|id| NodeId::new(u32::from_le_bytes(*id)))
     }
     /// All of them, in order.
+    #[must_use]
     pub fn iter(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
         self.0.as_chunks::<4>().0.iter().map(|id| NodeId::new(u32::from_le_bytes(*id)))
     }
