@@ -130,12 +130,11 @@ struct Report {
     at: LocalTime,
     dropped: u64,
     ready: bool,
-    awaited: u64,
 }
 
 impl Report {
     fn new(counts: &Counts) -> Self {
-        Self { at: clock::monotonic(), dropped: dropped(counts), ready: false, awaited: 0 }
+        Self { at: clock::monotonic(), dropped: dropped(counts), ready: false }
     }
 
     fn look(&mut self, counts: &Counts, id: ServerId, now: LocalTime) {

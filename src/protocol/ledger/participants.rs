@@ -61,6 +61,16 @@ impl<'a> Participants<'a> {
         Self(bytes.as_chunks::<4>().0)
     }
 
+    /// Writes `ids` into `buf` as they travel, and borrows them there; `None` if there is no room.
+    #[must_use]
+    pub fn encode(ids: &[NodeId], buf: &'a mut [u8]) -> Option<Self> {
+        let used = buf.get_mut(..4 * ids.len())?;
+        for (slot, id) in used.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+            *slot = id.get().to_le_bytes();
+        }
+        Some(Self::new(used))
+    }
+
     /// The first id that is named twice.
     #[must_use]
     pub fn repeated(self) -> Option<NodeId> {
