@@ -20,7 +20,9 @@ use crate::engine::stop::Stop;
 use crate::protocol::ledger::{Ledger, Participants, Record};
 use crate::protocol::machine::{Answer, Core, Event, Now, Outbox, Refused, Request, Sender, Settings, To};
 use crate::protocol::merge::Blocked;
-use crate::protocol::{Instance, LocalTime, OrderNo, RequestNo, SERVERS_MAX, Span, TxId, WINDOW};
+use crate::protocol::{
+    HISTORY_MAX, Instance, LocalTime, OrderNo, PARTICIPANTS_MAX, RequestNo, SERVERS_MAX, Span, TxId, WINDOW,
+};
 use crate::wire::answer::{AnswerHead, AnswerKind, AnswerSource, PartHead, put_answer};
 use crate::wire::auth::PeerKey;
 use crate::wire::client::{OpenedSession, Refused as RefusedMessage};
@@ -93,6 +95,7 @@ struct Out {
     events: Producer<Option<Event>>,
     counts: Arc<Counts>,
     place: usize,
+    reading: Reading,
 }
 
 impl Outbox<Waiter> for Out {
@@ -121,7 +124,8 @@ impl Outbox<Waiter> for Out {
             self.counts.answer_dropped.add(1);
             return;
         };
-        let source = Source { record, ledger: answer.ledger, depth: answer.depth };
+        let mut reading = core::mem::take(&mut self.reading);
+        reading.read(answer.ledger, &record, answer.depth);
         let head = AnswerHead {
             request: answer.key.request,
             order: answer.order,
@@ -130,13 +134,14 @@ impl Outbox<Waiter> for Out {
             provisional: false,
         };
         let mut first = 0;
-        while first < source.total() {
-            let mut next = source.total();
+        while first < reading.total() {
+            let mut next = reading.total();
             self.tell(waiter, answer.instance, |body| {
-                next = put_answer(body, AnswerKind::Answer, &head, &source, first).unwrap_or(next);
+                next = put_answer(body, AnswerKind::Answer, &head, &reading, first).unwrap_or(next);
             });
             first = next;
         }
+        self.reading = reading;
     }
 
     fn refuse(&mut self, waiter: Waiter, refused: &Refused) {
@@ -201,28 +206,48 @@ impl Out {
     }
 }
 
-/// An answer read from the ledger.
-struct Source<'a> {
-    record: Record<'a>,
-    ledger: &'a Ledger,
-    depth: u8,
+/// An answer read from the ledger once, in memory that is used again and again.
+#[derive(Default)]
+struct Reading {
+    parts: Vec<PartHead>,
+    steps: Vec<(OrderNo, TxId)>,
+    starts: Vec<usize>,
 }
 
-impl AnswerSource for Source<'_> {
+impl Reading {
+    fn new() -> Self {
+        Self {
+            parts: Vec::with_capacity(PARTICIPANTS_MAX),
+            steps: Vec::with_capacity(PARTICIPANTS_MAX * HISTORY_MAX),
+            starts: Vec::with_capacity(PARTICIPANTS_MAX),
+        }
+    }
+
+    fn read(&mut self, ledger: &Ledger, record: &Record<'_>, depth: u8) {
+        self.parts.clear();
+        self.steps.clear();
+        self.starts.clear();
+        for part in record.parts() {
+            let start = self.steps.len();
+            self.steps.extend(ledger.history(part, usize::from(depth)));
+            let depth = u8::try_from(self.steps.len() - start).unwrap_or(0);
+            self.parts.push(PartHead { id: part.id, seq: part.seq, depth });
+            self.starts.push(start);
+        }
+    }
+}
+
+impl AnswerSource for Reading {
     fn total(&self) -> u8 {
-        u8::try_from(self.record.parts().len()).unwrap_or(u8::MAX)
+        u8::try_from(self.parts.len()).unwrap_or(u8::MAX)
     }
 
     fn part(&self, index: u8) -> PartHead {
-        let Some(part) = self.record.parts().nth(usize::from(index)) else { return PartHead::default() };
-        let depth = self.ledger.history(part, usize::from(self.depth)).count();
-        PartHead { id: part.id, seq: part.seq, depth: u8::try_from(depth).unwrap_or(0) }
+        self.parts[usize::from(index)]
     }
 
     fn step(&self, index: u8, back: u8) -> (OrderNo, TxId) {
-        let part = self.record.parts().nth(usize::from(index));
-        let step = part.and_then(|part| self.ledger.history(part, usize::from(self.depth)).nth(usize::from(back)));
-        step.unwrap_or_default()
+        self.steps[self.starts[usize::from(index)] + usize::from(back)]
     }
 }
 
@@ -243,6 +268,7 @@ impl Order {
             events,
             counts: Arc::clone(&counts),
             place: settings.me.place(),
+            reading: Reading::new(),
         };
         Self { core: Core::new(settings), out, gates: asked, socket, counts, stop, key, payload_max }
     }
