@@ -1,0 +1,330 @@
+//! FRAME: a numbered piece of one server's stream, one or more entries.
+//!
+//! ```text
+//! offset size field                       entry: offset size field
+//!      0    1 k, place of the writer                  0    4 ts less the frame's base, ns
+//!      1    1 reserved, 0                             4    8 principal
+//!      2    2 entries, from 1                        12   16 session
+//!      4    4 g, epoch that opened it                28    8 request number, from 1
+//!      8    8 s, frame number, from 1                36   16 tx id
+//!     16    8 base, ts of the first entry, ns        52    1 n, participants, 1..64
+//!     24      entries                                53    3 reserved, 0
+//!                                                    56   4n participants, distinct
+//! ```
+//!
+//! The first entry's delta is 0, and deltas rise strictly; a frame spans at most 4.29 s.
+//!
+//! **Why bytes.** A frame is stored and sent again as the bytes it came in: a relay needs no writer, and an entry is
+//! decoded where it lies, by its offset.
+//! **Invariants**: a [`FrameView`] has been validated whole, so its entries cannot fail to be read.
+//! **Limits**: one datagram. **Not here**: whether a frame is accepted (R-ACCEPT, `protocol`).
+
+use super::WireError;
+use super::bytes::{BodyWriter, Field, Fields, Full, Reader};
+use super::participants::Participants;
+use crate::protocol::{
+    Epoch, FrameNo, PARTICIPANTS_MAX, Principal, RequestNo, ServerId, SessionId, StreamId, Timestamp, TxId,
+};
+
+/// Message type of a frame.
+pub const FRAME: u8 = 2;
+/// Bytes before the first entry: where a cursor over a frame starts.
+pub const FRAME_HEAD_LEN: usize = 24;
+/// Bytes of an entry before its participants.
+pub const ENTRY_HEAD_LEN: usize = 56;
+/// Longest entry.
+pub const ENTRY_LEN_MAX: usize = ENTRY_HEAD_LEN + 4 * PARTICIPANTS_MAX;
+
+const _: () = {
+    let head = 1 + 1 + u16::LEN + Epoch::LEN + FrameNo::LEN + Timestamp::LEN;
+    let entry = u32::LEN + Principal::LEN + SessionId::LEN + RequestNo::LEN + TxId::LEN + 1 + 3;
+    assert!(head == FRAME_HEAD_LEN && entry == ENTRY_HEAD_LEN);
+    assert!(FRAME_HEAD_LEN + ENTRY_LEN_MAX + super::bytes::HEAD_LEN <= super::body_max(super::PAYLOAD_MIN));
+};
+
+/// Bytes of an entry with `participants`.
+#[must_use]
+pub const fn entry_len(participants: usize) -> usize {
+    ENTRY_HEAD_LEN + 4 * participants
+}
+
+/// What a request asked, as it stands in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryView<'a> {
+    /// Its timestamp.
+    pub ts: Timestamp,
+    /// Whose session.
+    pub principal: Principal,
+    /// Which session.
+    pub session: SessionId,
+    /// Which request of it.
+    pub request: RequestNo,
+    /// The transaction.
+    pub tx: TxId,
+    /// Its participants.
+    pub participants: Participants<'a>,
+}
+
+impl<'a> EntryView<'a> {
+    /// The entry at `offset` of the frame payload `frame`, and the offset of the next. The first is at
+    /// [`FRAME_HEAD_LEN`]; `None` at the end.
+    ///
+    /// The frame must have been validated ([`FrameView::parse`]) and `offset` come from here: of other bytes this reads
+    /// nonsense or gives `None`, but does not panic.
+    #[must_use]
+    pub fn at(frame: &'a [u8], offset: usize) -> Option<(Self, usize)> {
+        let base = u64::from_le_bytes(*frame.get(16..FRAME_HEAD_LEN)?.first_chunk()?);
+        let rest = frame.get(offset.max(FRAME_HEAD_LEN)..)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let mut r = Reader::new(FRAME, rest);
+        let (_, entry) = read_entry(&mut r, base).ok()?;
+        let next = frame.len() - r.rest().len();
+        Some((entry, next))
+    }
+
+    /// Bytes it takes in a frame.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        entry_len(self.participants.len())
+    }
+
+    /// Never: an entry has a fixed part.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+fn read_entry<'a>(r: &mut Reader<'a>, base: u64) -> Result<(u32, EntryView<'a>), WireError> {
+    let delta: u32 = r.field("ts delta")?;
+    let principal = r.field("principal")?;
+    let session = r.field("session")?;
+    let request = r.field("request")?;
+    let tx = r.field("tx")?;
+    let [n, reserved @ ..] = r.array::<4>()?;
+    if reserved != [0; 3] {
+        return Err(r.not_zero("reserved"));
+    }
+    if n == 0 || usize::from(n) > PARTICIPANTS_MAX {
+        return Err(r.range("participants", n, 1, PARTICIPANTS_MAX));
+    }
+    let participants = Participants::new(r.slice(4 * usize::from(n))?);
+    let Some(ts) = base.checked_add(u64::from(delta)) else {
+        return Err(r.range("base ts", base, 0, usize::MAX - u32::MAX as usize));
+    };
+    let ts = Timestamp::new(ts);
+    Ok((delta, EntryView { ts, principal, session, request, tx, participants }))
+}
+
+/// Whether a payload is seen for the first time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    First,
+    Again,
+}
+
+/// A frame payload that has been validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameView<'a> {
+    bytes: &'a [u8],
+    stream: StreamId,
+    s: FrameNo,
+    count: u16,
+    last: Timestamp,
+}
+
+impl<'a> FrameView<'a> {
+    /// Validates a payload.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
+        Self::read(payload, Look::First)
+    }
+
+    /// The view of a payload that [`FrameView::parse`] has validated before: skips what costs most.
+    ///
+    /// # Errors
+    /// Only if it was never validated; even then its entries can be read without a panic.
+    pub fn again(payload: &'a [u8]) -> Result<Self, WireError> {
+        Self::read(payload, Look::Again)
+    }
+
+    fn read(payload: &'a [u8], look: Look) -> Result<Self, WireError> {
+        let mut r = Reader::new(FRAME, payload);
+        let server: ServerId = r.field("k")?;
+        r.zeros::<1>()?;
+        let count: u16 = r.field("entries")?;
+        let opened = r.field("g")?;
+        let s: FrameNo = r.field("s")?;
+        let base: u64 = r.field("base ts")?;
+        if count == 0 {
+            return Err(r.range("entries", count, 1, usize::from(u16::MAX)));
+        }
+        if s.get() == 0 {
+            return Err(r.range("s", s.get(), 1, usize::MAX));
+        }
+        let mut before = None;
+        let mut last = Timestamp::new(base);
+        for index in 0..count {
+            let (delta, entry) = read_entry(&mut r, base)?;
+            let rises = before.map_or(delta == 0, |before| delta > before);
+            if !rises {
+                return Err(WireError::EntryOrder { index, delta, before: before.unwrap_or(0) });
+            }
+            if entry.request.get() == 0 {
+                return Err(r.range("request", 0_u64, 1, usize::MAX));
+            }
+            if look == Look::First
+                && let Some(id) = entry.participants.repeated()
+            {
+                return Err(WireError::ParticipantTwice { index, id: id.get() });
+            }
+            (before, last) = (Some(delta), entry.ts);
+        }
+        r.end()?;
+        Ok(Self { bytes: payload, stream: StreamId { server, opened }, s, count, last })
+    }
+
+    /// The payload: what is stored and sent again.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+    /// Which stream.
+    #[must_use]
+    pub const fn stream(&self) -> StreamId {
+        self.stream
+    }
+    /// Its number in the stream.
+    #[must_use]
+    pub const fn number(&self) -> FrameNo {
+        self.s
+    }
+    /// How many entries.
+    #[must_use]
+    pub const fn count(&self) -> u16 {
+        self.count
+    }
+    /// Timestamp of the first entry.
+    #[must_use]
+    pub fn first_ts(&self) -> Timestamp {
+        self.entries().next().map_or(self.last, |entry| entry.ts)
+    }
+    /// Timestamp of the last entry: the frame's.
+    #[must_use]
+    pub const fn last_ts(&self) -> Timestamp {
+        self.last
+    }
+    /// Its entries in order.
+    #[must_use]
+    pub const fn entries(&self) -> Entries<'a> {
+        Entries { frame: self.bytes, offset: FRAME_HEAD_LEN }
+    }
+    /// Appends it to a body, byte for byte.
+    ///
+    /// # Errors
+    /// [`Full`] if it does not fit; nothing is written then.
+    pub fn put(&self, body: &mut BodyWriter<'_>) -> Result<(), Full> {
+        put_frame(body, self.bytes)
+    }
+}
+
+/// Iterator over the entries of a frame.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    frame: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = EntryView<'a>;
+    fn next(&mut self) -> Option<Self::Item> {
+        let (entry, next) = EntryView::at(self.frame, self.offset)?;
+        self.offset = next;
+        Some(entry)
+    }
+}
+
+/// Appends a frame payload, as stored, to a body.
+///
+/// # Errors
+/// [`Full`] if it does not fit; nothing is written then.
+pub fn put_frame(body: &mut BodyWriter<'_>, payload: &[u8]) -> Result<(), Full> {
+    body.put_payload(FRAME, 0, payload)
+}
+
+/// Builds one frame payload in a caller's buffer, whose length is the limit of the frame.
+#[derive(Debug)]
+pub struct FrameWriter<'b> {
+    buf: &'b mut [u8],
+    len: usize,
+    count: u16,
+    base: Timestamp,
+    last: Timestamp,
+}
+
+impl<'b> FrameWriter<'b> {
+    /// Starts frame `s` of `stream`.
+    ///
+    /// # Panics
+    /// If `buf` has no room for a frame's head, or `s` is zero: a defect of the caller.
+    #[must_use]
+    pub fn new(buf: &'b mut [u8], stream: StreamId, s: FrameNo) -> Self {
+        assert!(s.get() > 0, "frames are numbered from 1");
+        let zero = Timestamp::new(0);
+        let mut f = Fields::new(&mut buf[..FRAME_HEAD_LEN]);
+        f.field(stream.server).field(0_u8).field(0_u16).field(stream.opened).field(s).field(zero).done();
+        Self { buf, len: FRAME_HEAD_LEN, count: 0, base: zero, last: zero }
+    }
+
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room, or the frame would span more than 4.29 s: finish it and start the next.
+    ///
+    /// # Panics
+    /// If timestamps do not rise, or the entry has no or too many participants: a defect of the caller.
+    pub fn push(&mut self, entry: &EntryView<'_>) -> Result<(), Full> {
+        let n = entry.participants.len();
+        assert!((1..=PARTICIPANTS_MAX).contains(&n), "entry of {n} participants");
+        assert!(self.count == 0 || entry.ts > self.last, "timestamps do not rise: {} then {}", self.last, entry.ts);
+        let room = self.buf.len() - self.len;
+        let full = Full { need: entry.len(), room };
+        let base = if self.count == 0 { entry.ts } else { self.base };
+        let Ok(delta) = u32::try_from(entry.ts.since(base).get()) else { return Err(full) };
+        let (Some(count), true) = (self.count.checked_add(1), entry.len() <= room) else { return Err(full) };
+        let mut f = Fields::new(&mut self.buf[self.len..self.len + entry.len()]);
+        f.field(delta).field(entry.principal).field(entry.session).field(entry.request).field(entry.tx);
+        // At most 64, asserted above.
+        f.field(u8::try_from(n).unwrap_or(u8::MAX)).bytes(&[0; 3]).bytes(&entry.participants.bytes()[..4 * n]).done();
+        (self.len, self.count, self.base, self.last) = (self.len + entry.len(), count, base, entry.ts);
+        Ok(())
+    }
+
+    /// Bytes left.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.buf.len() - self.len
+    }
+
+    /// Entries so far.
+    #[must_use]
+    pub const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Writes count and base; returns the payload's length.
+    ///
+    /// # Panics
+    /// If no entry was pushed: there are no empty frames.
+    #[must_use]
+    pub fn finish(self) -> usize {
+        assert!(self.count > 0, "a frame without entries");
+        Fields::new(&mut self.buf[2..4]).field(self.count).done();
+        Fields::new(&mut self.buf[16..FRAME_HEAD_LEN]).field(self.base).done();
+        self.len
+    }
+}
