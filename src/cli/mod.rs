@@ -13,8 +13,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
+pub mod config;
 pub mod error;
 pub mod hist;
+pub mod init;
 pub mod keygen;
 pub mod out;
 pub mod verify;
@@ -40,6 +42,10 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Write the configuration and the key of a new cluster
+    Init(init),
+    /// Check a configuration, or show what is in force
+    Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
     /// Show interval logs of latencies
@@ -58,6 +64,8 @@ struct Cli {
 
 /// What `ordain --version` says after the name: product, wire and stats-file versions.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (wire 1, stats file: none)");
+// A string constant cannot be made of a number; this one must follow it.
+const _: () = assert!(crate::wire::VERSION == 1, "VERSION must name the wire version");
 
 const AFTER_HELP: &str = "Example:
   ordain init d && ordain config check d/ordain.toml

@@ -7,6 +7,10 @@
 //! - [`template`]: the commented file that `ordain init` writes;
 //! - [`keys`]: the cluster key and the keys of principals, as files.
 
+pub mod config;
+pub mod fault;
 pub mod keys;
+pub mod servers;
 pub mod settings;
+pub mod template;
 pub mod value;
