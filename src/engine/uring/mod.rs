@@ -1,0 +1,360 @@
+#![expect(unsafe_code, reason = "submission entries carry pointers into this module's own memory")]
+//! The io_uring engine: multishot receive into provided buffers, batched sends, one system call a turn.
+//!
+//! **Why.** One ring per core, issued by one thread (`SINGLE_ISSUER`), whose completions are worked off only when that
+//! thread asks (`DEFER_TASKRUN`): nothing interrupts a turn. A multishot receive stays armed over any number of datagrams
+//! and takes its buffers from a ring in shared memory. Sends carry `MSG_DONTWAIT`, so that each is over, copied or failed,
+//! when the submit returns, and `CQE_SKIP_SUCCESS`, so that only failures come back: no completion need be awaited before a
+//! buffer is used again. Each socket has its own buffers, so that a flood at one costs no other a datagram.
+//!
+//! **Invariants.** A send buffer is reused only after the kernel took its entry. A receive buffer is the kernel's from
+//! `put_back` + `publish` until its completion, and ours from then until `put_back`. The completion ring has room for
+//! everything that can be outstanding, so it never overflows. The submission ring has room for every send buffer and every
+//! arming.
+//!
+//! **Limits.** [`UringConfig`]; payloads up to [`PAYLOAD_MAX`]. Linux 6.0 at least, 6.1 for deferred task work (falling back
+//! is said by `describe`).
+//!
+//! **Not here**: sockets (`net`), sleeping protocol (`wake`). Source: io_uring(7), io_uring_setup(2), io_uring_enter(2).
+
+mod memory;
+mod message;
+mod setup;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
+
+use self::memory::{BufferRing, SendBuffers};
+use self::message::Shape;
+pub use self::setup::{BUFFERS_MAX, Features, PAYLOAD_MAX, SOCKETS_MAX, TaskWork, UringConfig, UringError};
+use super::backend::{Backend, Counters, Io, Received, SendRefused, SocketId};
+use super::clock;
+use super::net::Socket;
+use super::wake::Bell;
+use crate::protocol::LocalTime;
+
+const KIND_SHIFT: u32 = 32;
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+const BELL: u64 = 3;
+
+/// One of the core's sockets and what receives for it.
+#[derive(Debug)]
+struct Port {
+    socket: Socket,
+    buffers: BufferRing,
+    armed: bool,
+    /// Buffers were put back and not published yet.
+    unpublished: bool,
+    /// The kernel's drop counter as last seen; it wraps.
+    drops_seen: u32,
+}
+
+/// A [`Backend`] over one io_uring.
+pub struct Uring {
+    // First, so that it is closed before the memory it uses is given back.
+    ring: IoUring,
+    ports: Vec<Port>,
+    sends: SendBuffers,
+    shape: Shape,
+    bell: Bell,
+    bell_armed: bool,
+    features: Features,
+    counters: Counters,
+}
+
+impl Uring {
+    /// Makes a ring over `sockets` ([`SocketId`]: their places) that `bell`'s wakers wake; all memory is taken here. It works
+    /// from [`Backend::start`] on, on the thread that calls that.
+    ///
+    /// # Errors
+    /// [`UringError`]: what the kernel refused, why, and what helps.
+    pub fn new(config: UringConfig, sockets: Vec<Socket>, bell: Bell) -> Result<Self, UringError> {
+        config.check(sockets.len())?;
+        let (ring, features) = setup::open(&config, &sockets, &bell)?;
+        let shape = Shape::new();
+        let mut ports = Vec::with_capacity(sockets.len());
+        for (group, socket) in (0_u16..).zip(sockets) {
+            let buffers = BufferRing::new(&ring, group, config.receive_buffers, shape.buffer_len(config.payload_max))?;
+            ports.push(Port { socket, buffers, armed: false, unpublished: false, drops_seen: 0 });
+        }
+        let sends = SendBuffers::new(config.send_buffers, config.payload_max)?;
+        Ok(Self { ring, ports, sends, shape, bell, bell_armed: false, features, counters: Counters::default() })
+    }
+
+    /// The sockets, by place.
+    pub fn sockets(&self) -> impl Iterator<Item = &Socket> {
+        self.ports.iter().map(|port| &port.socket)
+    }
+
+    /// What the kernel offers and this ring uses.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Queues what must be armed again: receives that ended, and the watch on the bell.
+    fn arm(&mut self) {
+        for place in 0..self.ports.len() {
+            if self.ports[place].armed {
+                continue;
+            }
+            let index = u16::try_from(place).expect("`check` bounds the number of sockets");
+            let entry = opcode::RecvMsgMulti::new(types::Fixed(u32::from(index)), self.shape.as_ptr(), index)
+                .build()
+                .user_data((RECEIVE << KIND_SHIFT) | u64::from(index));
+            self.ports[place].armed = self.push(&entry);
+        }
+        if !self.bell_armed {
+            let place = u32::try_from(self.ports.len()).expect("`check` bounds the number of sockets");
+            let readable = u32::from(libc::POLLIN.unsigned_abs());
+            let entry =
+                opcode::PollAdd::new(types::Fixed(place), readable).multi(true).build().user_data(BELL << KIND_SHIFT);
+            self.bell_armed = self.push(&entry);
+        }
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: what the entry points to (send buffers, addresses, the shape) lives in `self`, at fixed addresses, and
+        // longer than the ring; no send buffer is written before the kernel has taken its entry.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// One system call: submits everything queued, works off what is deferred, and sleeps if `until` says so.
+    fn enter(&mut self, sleep: Option<Option<Duration>>) {
+        self.counters.enters += 1;
+        let result = match sleep {
+            None => self.submit(),
+            Some(None) => self.ring.submit_and_wait(1),
+            Some(Some(limit)) => {
+                let limit = types::Timespec::from(limit);
+                self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit))
+            }
+        };
+        if let Err(error) = result {
+            // Time is up, a signal came, or the kernel wants completions reaped or memory back: the next turn goes on.
+            let passing = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN, libc::ENOMEM];
+            assert!(
+                error.raw_os_error().is_some_and(|errno| passing.contains(&errno)),
+                "io_uring_enter refused a ring that it accepted at start: {error}"
+            );
+        }
+        if self.ring.submission().is_empty() {
+            // Every queued send was taken, and `MSG_DONTWAIT` let none linger.
+            self.sends.release_all();
+        }
+    }
+
+    fn submit(&mut self) -> io::Result<usize> {
+        let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed; submitting without waiting is always allowed.
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, 0, flags, None) }
+    }
+
+    /// Whether the kernel holds work back that only an `enter` does.
+    fn deferred(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow()
+    }
+
+    fn send_failed(&mut self, errno: i32) {
+        let counters = &mut self.counters;
+        counters.send_failed += 1;
+        match errno {
+            libc::ECONNREFUSED => counters.send_failed_refused += 1,
+            libc::EAGAIN => counters.send_failed_full += 1,
+            libc::ENOBUFS | libc::ENOMEM => counters.send_failed_no_memory += 1,
+            libc::EPERM | libc::EACCES => counters.send_failed_forbidden += 1,
+            libc::EMSGSIZE => counters.send_failed_too_long += 1,
+            libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL => {
+                counters.send_failed_unreachable += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// A completion of a receive; `true` if a datagram was handed on.
+    fn received(&mut self, place: usize, done: &cqueue::Entry, take: &mut dyn FnMut(Received<'_>)) -> bool {
+        let Some(port) = self.ports.get_mut(place) else { return false };
+        if !cqueue::more(done.flags()) {
+            port.armed = false;
+            self.counters.rearmed += 1;
+        }
+        let length = match usize::try_from(done.result()) {
+            Ok(length) => length,
+            Err(_) if done.result() == -libc::ENOBUFS => {
+                self.counters.no_buffers += 1;
+                return false;
+            }
+            Err(_) => {
+                self.counters.receive_failed += 1;
+                return false;
+            }
+        };
+        let Some(buffer) = cqueue::buffer_select(done.flags()) else { return false };
+        let socket = SocketId::new(u16::try_from(place).expect("`check` bounds the number of sockets"));
+        let handed = match self.shape.parse(port.buffers.filled(buffer, length), self.sends.payload_max()) {
+            None => {
+                self.counters.malformed += 1;
+                false
+            }
+            Some(message) => {
+                if let Some(drops) = message.drops {
+                    self.counters.kernel_drops += u64::from(drops.wrapping_sub(port.drops_seen));
+                    port.drops_seen = drops;
+                }
+                self.counters.truncated += u64::from(message.truncated);
+                if !message.truncated {
+                    self.counters.received += 1;
+                    self.counters.received_bytes += u64::try_from(message.data.len()).unwrap_or(0);
+                    self.counters.stamps_missing += u64::from(message.stamp.is_none());
+                    take(Received { socket, from: message.from, stamp: message.stamp, data: message.data });
+                }
+                !message.truncated
+            }
+        };
+        port.buffers.put_back(buffer);
+        port.unpublished = true;
+        handed
+    }
+
+    fn publish(&mut self) {
+        for port in self.ports.iter_mut().filter(|port| port.unpublished) {
+            port.buffers.publish();
+            port.unpublished = false;
+        }
+    }
+}
+
+impl Io for Uring {
+    #[inline]
+    fn send(
+        &mut self,
+        socket: SocketId,
+        to: SocketAddr,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Result<(), SendRefused> {
+        if socket.place() >= self.ports.len() {
+            self.counters.send_refused += 1;
+            return Err(SendRefused::NoSocket(socket));
+        }
+        if self.sends.is_full() {
+            self.enter(None);
+        }
+        let Some((data, address)) = self.sends.next(to, fill) else {
+            self.counters.send_refused += 1;
+            return Err(SendRefused::Full);
+        };
+        if data.is_empty() {
+            return Ok(());
+        }
+        let length = u32::try_from(data.len()).expect("payloads are at most PAYLOAD_MAX");
+        let entry = opcode::Send::new(types::Fixed(u32::from(socket.get())), data.as_ptr(), length)
+            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            .dest_addr(address.as_ptr())
+            .dest_addr_len(address.len())
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data((SEND << KIND_SHIFT) | u64::from(socket.get()));
+        if !self.push(&entry) {
+            self.counters.send_refused += 1;
+            return Err(SendRefused::Full);
+        }
+        self.sends.keep();
+        self.counters.sent += 1;
+        self.counters.sent_bytes += u64::from(length);
+        Ok(())
+    }
+
+    fn payload_max(&self) -> usize {
+        self.sends.payload_max()
+    }
+}
+
+impl Backend for Uring {
+    fn start(&mut self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()?;
+        self.arm();
+        self.enter(None);
+        Ok(())
+    }
+
+    #[inline]
+    fn fetch(&mut self) {
+        if self.ring.completion().is_empty() && self.deferred() {
+            self.arm();
+            self.enter(None);
+        }
+    }
+
+    fn receive(&mut self, max: usize, take: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.bell.hear();
+        let mut handed = 0;
+        while handed < max {
+            let Some(done) = self.ring.completion().next() else { break };
+            let place = usize::try_from(done.user_data() & u64::from(u32::MAX)).unwrap_or(usize::MAX);
+            match done.user_data() >> KIND_SHIFT {
+                RECEIVE => handed += usize::from(self.received(place, &done, take)),
+                SEND => self.send_failed(-done.result()),
+                _ => {
+                    self.counters.rung += 1;
+                    self.bell_armed &= cqueue::more(done.flags());
+                }
+            }
+        }
+        self.publish();
+        handed
+    }
+
+    #[inline]
+    fn more(&mut self) -> bool {
+        !self.ring.completion().is_empty() || self.deferred()
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.arm();
+        if !self.ring.submission().is_empty() || self.deferred() {
+            self.enter(None);
+        }
+    }
+
+    fn wait(&mut self, until: Option<LocalTime>) {
+        self.arm();
+        let limit = match until {
+            None | Some(LocalTime::NEVER) => None,
+            Some(until) => {
+                let left = until.since(clock::monotonic()).get();
+                if left == 0 {
+                    return self.flush();
+                }
+                Some(Duration::from_nanos(left))
+            }
+        };
+        if !self.bell.fall_asleep() {
+            self.counters.rung += 1;
+            return self.flush();
+        }
+        self.counters.waits += 1;
+        self.enter(Some(limit));
+        self.bell.hear();
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn describe(&self) -> String {
+        self.features.to_string()
+    }
+}
+
+impl std::fmt::Debug for Uring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uring").field("features", &self.features).field("ports", &self.ports).finish_non_exhaustive()
+    }
+}
