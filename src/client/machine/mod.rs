@@ -23,6 +23,7 @@
 mod answers;
 mod flight;
 mod sessions;
+mod types;
 
 use std::collections::VecDeque;
 
@@ -30,16 +31,18 @@ use self::answers::Answers;
 use self::flight::{Flight, List, Pool, Queue};
 use self::sessions::{Sessions, State};
 use crate::protocol::{
-    HISTORY_MAX, Instance, LocalTime, NodeId, OrderNo, PARTICIPANTS_MAX, Principal, Refusal, RequestNo, SERVERS_MAX,
-    ServerId, SessionId, Span, TxId, WINDOW,
+    HISTORY_MAX, Instance, LocalTime, OrderNo, PARTICIPANTS_MAX, Principal, Refusal, SERVERS_MAX, ServerId, SessionId,
+    Span, WINDOW,
 };
 use crate::wire::answer::AnswerView;
-use crate::wire::auth::{NameError, PrincipalKey, principal_id};
+use crate::wire::auth::{NameError, principal_id};
 use crate::wire::client::{Open, OpenedSession, Refused, RequestView, ToClient, parse_to_client, put_session};
 use crate::wire::{
-    BodyWriter, ClientEnvelope, DropReason, ENVELOPE_LEN, Opened, PAYLOAD_DEFAULT, PAYLOAD_MIN, Participants, body_max,
-    open_server, seal_client,
+    BodyWriter, ClientEnvelope, DropReason, ENVELOPE_LEN, Opened, PAYLOAD_MIN, Participants, body_max, open_server,
+    seal_client,
 };
+
+pub use self::types::{Ask, Choice, Completion, Config, Counters, End, Event, Handle, SubmitError, Verdict};
 
 /// Levels of backoff: each waits twice as long as the one before.
 const LEVELS: u8 = 6;
@@ -47,202 +50,6 @@ const LEVELS: u8 = 6;
 const RETIRED: usize = 8;
 /// How long a silent server is passed over before it is tried again.
 const PROBE: Span = Span::secs(1);
-
-/// Which server a session's requests are first asked of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// This one.
-    Server(ServerId),
-    /// Sessions take turns; a server that fell silent is passed over.
-    Spread,
-}
-
-/// What a [`Machine`] is made for.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// How many servers there are, 1..[`SERVERS_MAX`].
-    pub servers: usize,
-    /// Whom to ask first.
-    pub choice: Choice,
-    /// The principal's name.
-    pub name: String,
-    /// The principal's key.
-    pub key: PrincipalKey,
-    /// Sessions to open; each has up to [`WINDOW`] requests in flight.
-    pub sessions: usize,
-    /// Requests in flight in all.
-    pub in_flight_max: usize,
-    /// Participants of a request, at most [`PARTICIPANTS_MAX`].
-    pub participants_max: usize,
-    /// Longest datagram to send, in bytes of UDP payload; the servers may tell a shorter one.
-    pub payload_max: usize,
-    /// Requests in one datagram at most; what fits, if larger.
-    pub requests_per_datagram: usize,
-    /// Pause before the first retry; doubled for each later one.
-    pub retry_after: Span,
-    /// After it a request is [`End::Unanswered`].
-    pub timeout: Span,
-    /// For nonces; two clients with the same principal should differ in it.
-    pub seed: u64,
-}
-
-impl Config {
-    /// One session with its window, in flight at whichever of `servers` servers; 50 ms to the first retry, 5 s in all.
-    #[must_use]
-    pub const fn new(servers: usize, name: String, key: PrincipalKey, seed: u64) -> Self {
-        Self {
-            servers,
-            choice: Choice::Spread,
-            name,
-            key,
-            sessions: 1,
-            in_flight_max: WINDOW,
-            participants_max: PARTICIPANTS_MAX,
-            payload_max: PAYLOAD_DEFAULT,
-            requests_per_datagram: usize::MAX,
-            retry_after: Span::millis(50),
-            timeout: Span::secs(5),
-            seed,
-        }
-    }
-}
-
-/// What is to be ordered.
-#[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// The transaction.
-    pub tx: TxId,
-    /// Who takes part.
-    pub participants: &'a [NodeId],
-    /// How much history to tell each of them.
-    pub depth: u8,
-    /// The caller's mark; comes back with the end.
-    pub user: u64,
-}
-
-/// Why a request was not taken. Nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubmitError {
-    /// As many requests are in flight as may be: backpressure. Try again when one ended.
-    #[error("as many requests are in flight as may be; try again when one has ended")]
-    Full,
-    /// No session is open yet, or none is any more: try again after the next turn.
-    #[error("no session is open yet")]
-    NoSession,
-    /// More participants than this client was made for, or none.
-    #[error("{got} participants; 1 to {most} are allowed")]
-    Participants {
-        /// How many there were.
-        got: usize,
-        /// How many there may be.
-        most: usize,
-    },
-    /// A deeper history than there is.
-    #[error("a history of depth {got}; the deepest is {HISTORY_MAX}")]
-    Depth {
-        /// What was asked for.
-        got: u8,
-    },
-}
-
-/// A request in flight, to give it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle {
-    slot: u32,
-    generation: u32,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug)]
-pub enum End<'a> {
-    /// It has its place; the view is whole.
-    Ordered(AnswerView<'a>),
-    /// Nobody said anything final in time: it may have a place, and asking for the transaction again tells it.
-    Unanswered,
-    /// It has no place, and no attempt at it can get one any more.
-    Refused(Verdict),
-    /// The cluster's memory was lost and numbers begin anew; what place it had in the old order, if any, is void.
-    InstanceChanged(Instance),
-}
-
-/// A refusal, with what the server advised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Why.
-    pub refusal: Refusal,
-    /// When to come again; zero: no advice.
-    pub retry_after: Span,
-    /// For [`Refusal::Malformed`] the code of a [`crate::wire::client::Fault`].
-    pub detail: u8,
-}
-
-/// A request that ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Completion<'a> {
-    /// What [`Machine::submit`] returned.
-    pub handle: Handle,
-    /// The caller's mark.
-    pub user: u64,
-    /// Its session.
-    pub session: SessionId,
-    /// Its number there.
-    pub request: RequestNo,
-    /// The transaction.
-    pub tx: TxId,
-    /// The history depth asked for.
-    pub depth: u8,
-    /// Who takes part.
-    pub participants: Participants<'a>,
-    /// The server first asked.
-    pub server: ServerId,
-    /// The instance known when it ended.
-    pub instance: Instance,
-    /// When it was taken.
-    pub submitted: LocalTime,
-    /// When it was first sent; [`LocalTime::NEVER`] if it was not.
-    pub sent: LocalTime,
-    /// How often it was sent.
-    pub attempts: u32,
-    /// How it ended.
-    pub end: End<'a>,
-}
-
-/// What a [`Machine`] has to tell.
-#[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
-    /// A request ended.
-    Done(Completion<'a>),
-    /// The provisional answer to this request was right.
-    Confirmed(SessionId, RequestNo),
-    /// It was wrong; here is the true one, or a part of it.
-    Corrected(SessionId, AnswerView<'a>),
-    /// Another instance than before: every request in flight has ended, numbers begin anew.
-    InstanceChanged {
-        /// The one that is gone.
-        from: Instance,
-        /// The one in force.
-        to: Instance,
-    },
-    /// A server speaks another version of the wire.
-    OtherVersion(ServerId, u8),
-}
-
-/// What was done, and what went wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Datagrams that came in.
-    pub received: u64,
-    /// Of them, dropped, by [`DropReason::index`].
-    pub dropped: [u64; DropReason::COUNT],
-    /// Datagrams to be sent.
-    pub sent: u64,
-    /// Requests sent again.
-    pub retries: u64,
-    /// Answers to requests that had ended, or that nobody asked.
-    pub late: u64,
-    /// Requests that were told two different places: never, unless the cluster is broken.
-    pub duplicates: u64,
-}
 
 /// What is known of a server.
 #[derive(Clone, Copy, Debug, Default)]
@@ -408,16 +215,13 @@ impl Machine {
                 self.retry(slot, now);
             }
         }
-        while let Some((session, sent)) = self.opening.front().copied() {
-            if matches!(self.sessions.get(session).state, State::Opening { sent: latest, .. } if latest == sent) {
-                if sent.plus(self.open_pause()) > now {
-                    break;
-                }
-                let it = self.sessions.get_mut(session);
-                (it.state, it.opens_at) = (State::Wanted, next(it.opens_at, self.config.servers));
-                self.want(session);
-            }
+        while let Some((session, sent)) = self.opening_longest()
+            && sent.plus(self.open_pause()) <= now
+        {
             self.opening.pop_front();
+            let it = self.sessions.get_mut(session);
+            (it.state, it.opens_at) = (State::Wanted, next(it.opens_at, self.config.servers));
+            self.want(session);
         }
     }
 
@@ -520,6 +324,17 @@ impl Machine {
 
     fn open_pause(&self) -> Span {
         pause(self.config.retry_after, 1)
+    }
+
+    /// The session whose OPEN is unanswered for longest, and since when; forgets those before it that were answered.
+    fn opening_longest(&mut self) -> Option<(u32, LocalTime)> {
+        loop {
+            let (session, asked) = *self.opening.front()?;
+            if matches!(self.sessions.get(session).state, State::Opening { sent, .. } if sent == asked) {
+                return Some((session, asked));
+            }
+            self.opening.pop_front();
+        }
     }
 
     fn nonce_of(&self, session: u32) -> u64 {
@@ -648,6 +463,7 @@ impl Machine {
         }
         self.config.payload_max = self.config.payload_max.min(usize::from(opened.payload_max)).max(PAYLOAD_MIN);
         self.sessions.opened(session, opened.session, opened.window);
+        self.opening_longest();
     }
 
     fn answered(&mut self, session: SessionId, view: &AnswerView<'_>, sink: &mut impl FnMut(Event<'_>)) {
