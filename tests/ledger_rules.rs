@@ -291,12 +291,3 @@ fn every_limit_is_in_the_fingerprint_and_checked() {
         base.bytes()
     );
 }
-
-#[cfg(plant)]
-#[test]
-fn planted_fault_numbers_a_copy_again() {
-    let mut ledger = Ledger::new(limits());
-    ledger.plant_forget_duplicates(true);
-    assert_eq!(Ask::default().to(&mut ledger), numbered(1));
-    assert_eq!(Ask::default().to(&mut ledger), numbered(2));
-}

@@ -435,3 +435,30 @@ fn head_hash(before: u64, order: OrderNo, entry: &Entry<'_>) -> u64 {
 const fn hash_place(order: OrderNo) -> usize {
     (order.get() & HASHES_MASK) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S27's planted fault: with "drops duplicates" removed, the second copy of a request gets a number of its own.
+    #[test]
+    fn s27_planted_a_copy_is_numbered_again() {
+        let ids = [[1, 0, 0, 0]];
+        let entry = |ts| Entry {
+            ts: Timestamp::new(ts),
+            principal: Principal::new(1),
+            session: SessionId { created: Timestamp::new(1), nonce: 1 },
+            request: RequestNo::new(7),
+            tx: TxId::new([7; 16]),
+            participants: Participants::held(&ids),
+        };
+        for (planted, second) in
+            [(false, Outcome::Repeated(OrderNo::new(1))), (true, Outcome::Numbered(OrderNo::new(2)))]
+        {
+            let mut ledger = Ledger::new(Limits::laptop());
+            ledger.plant_forget_duplicates(planted);
+            assert_eq!(ledger.deliver(&entry(10)), Outcome::Numbered(OrderNo::new(1)));
+            assert_eq!(ledger.deliver(&entry(11)), second);
+        }
+    }
+}
