@@ -213,7 +213,10 @@ fn keys_and_tags_are_golden() {
     let alpha = principal_id("alpha").unwrap();
     assert_eq!(alpha.to_string(), "fc4c7e05f5a64712");
     assert_eq!(hex(cluster().peer().expose()), "3b77aac73897b4a697b8475e65a499e7235f2e9ff872acdda5517599986df3eb");
-    assert_eq!(hex(cluster().principal(alpha).expose()), "99c6e671e28200b19fb881f76053003a3768025f91d706c239e488b3881cf235");
+    assert_eq!(
+        hex(cluster().principal(alpha).expose()),
+        "99c6e671e28200b19fb881f76053003a3768025f91d706c239e488b3881cf235"
+    );
     assert_eq!(hex(&tag(&cluster().peer(), b"")), "72bb240038c3f0478ac873f0715c27cf");
     // The reference implementation's first two vectors: key 00..0f, input none and 00.
     let reference = PeerKey::from_bytes(std::array::from_fn(|at| u8::try_from(at).unwrap()));
