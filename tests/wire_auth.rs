@@ -3,9 +3,10 @@
 
 use ordain::protocol::{Incarnation, Instance, Principal, ServerId, SessionId, Timestamp};
 use ordain::wire::auth::{ClusterKey, KEY_CACHE_SLOTS, KeyCache, NameError, PeerKey, PrincipalKey, principal_id, tag};
+use ordain::wire::client::Open;
 use ordain::wire::{
-    ClientEnvelope, DropReason, ENVELOPE_LEN, OVERHEAD, Opened, PAYLOAD_MAX, PeerEnvelope, VERSION, open_client,
-    open_peer, open_server, seal_client, seal_peer, seal_server,
+    BodyWriter, ClientEnvelope, DropReason, ENVELOPE_LEN, OVERHEAD, Opened, PAYLOAD_MAX, PeerEnvelope, VERSION,
+    open_client, open_peer, open_server, seal_client, seal_peer, seal_server,
 };
 
 const BODY: &[u8] = b"not parsed here";
@@ -222,6 +223,26 @@ fn keys_and_tags_are_golden() {
     let reference = PeerKey::from_bytes(std::array::from_fn(|at| u8::try_from(at).unwrap()));
     assert_eq!(hex(&tag(&reference, &[])), "a3817f04ba25a8e66df67214c7550293");
     assert_eq!(hex(&tag(&reference, &[0])), "da87c1d86b99af44347659119b22fc45");
+}
+
+/// The example in the documentation of `wire::client`.
+#[test]
+fn first_datagram_is_as_documented() {
+    let alpha = principal_id("alpha").unwrap();
+    let mut buf = [0; 74];
+    let mut body = BodyWriter::new(&mut buf[ENVELOPE_LEN..58]);
+    Open { nonce: 1, name: "alpha" }.put(&mut body).unwrap();
+    let body_len = body.len();
+    let envelope = ClientEnvelope { instance: Instance::NONE, principal: alpha, session: SessionId::default() };
+    assert_eq!(seal_client(&mut buf, &envelope, body_len, &cluster().principal(alpha)), 74);
+    let documented: String = include_str!("../src/wire/client.rs")
+        .lines()
+        .skip_while(|line| !line.contains("magic, version 1, kind 2"))
+        .take_while(|line| !line.contains("```"))
+        .map(|line| line[4..].split("  ").next().unwrap().replace(' ', ""))
+        .collect();
+    let sealed: String = buf.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(documented, sealed);
 }
 
 #[test]

@@ -233,9 +233,9 @@ fn configuration_rules_are_checked() {
     let bytes = config().view_in(view_buf).bytes().to_vec();
     let config = |change: fn(&mut Vec<u8>)| changed(&bytes, 8, change);
     assert_eq!(config(|_| ()), Ok(1));
-    assert_eq!(config(|p| p[40 + 49] = 0), Err(WireError::Rows { first: 1, second: 2 }), "two open at a place");
-    assert_eq!(config(|p| p[40 + 54] = 1), Err(WireError::Rows { first: 1, second: 2 }), "a stream twice");
-    assert!(config(|p| p[40 + 4] = 4).is_err(), "g above e");
+    assert_eq!(config(|p| p[62 + 1] = 0), Err(WireError::Rows { first: 1, second: 2 }), "two open at a place");
+    assert_eq!(config(|p| p[84 + 2] = 1), Err(WireError::Rows { first: 1, second: 2 }), "a stream twice");
+    assert!(config(|p| p[40 + 2] = 4).is_err(), "g above e");
     assert!(config(|p| p[40] = 3).is_err(), "a place that is none of the n");
     assert!(config(|p| p[4] = 0).is_err() && config(|p| p[4] = 8).is_err());
     assert!(config(|p| p[5] = 7).is_err(), "more rows than two a place");
