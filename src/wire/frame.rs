@@ -20,7 +20,7 @@
 //! **Limits**: one datagram. **Not here**: whether a frame is accepted (R-ACCEPT, `protocol`).
 
 use super::WireError;
-use super::bytes::{BodyWriter, Field, Fields, Full, Reader};
+use super::bytes::{BodyWriter, Field, Full, Reader};
 use super::participants::Participants;
 use crate::protocol::{
     Epoch, FrameNo, PARTICIPANTS_MAX, Principal, RequestNo, ServerId, SessionId, StreamId, Timestamp, TxId,
