@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ordain::protocol::{
     Epoch, FrameNo, Incarnation, Instance, NodeId, OrderNo, ParticipantSeq, Refusal, ServerId, StreamId, Timestamp,
-    TxId,
 };
 use ordain::wire::peer::{PeerMessage, Pull, messages};
 use ordain::wire::{BodyWriter, ENVELOPE_LEN, PeerEnvelope, open_peer, seal_peer};

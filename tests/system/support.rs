@@ -200,11 +200,14 @@ impl Drop for Cluster {
     }
 }
 
+/// A participant's id, sequence number and history.
+pub(crate) type Part = (NodeId, ParticipantSeq, Vec<(OrderNo, TxId)>);
+
 /// What a server said to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// Its place, and for each participant id, sequence number and history.
-    Ordered { order: OrderNo, parts: Vec<(NodeId, ParticipantSeq, Vec<(OrderNo, TxId)>)> },
+    Ordered { order: OrderNo, parts: Vec<Part> },
     /// No number, and why.
     Refused { why: Refusal, is_final: bool, detail: u8 },
 }
