@@ -18,7 +18,10 @@ pub mod error;
 pub mod hist;
 pub mod init;
 pub mod keygen;
+pub mod load;
+pub mod order;
 pub mod out;
+pub mod target;
 pub mod verify;
 
 pub use error::{Error, Status};
@@ -48,6 +51,10 @@ commands! {
     Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Have one transaction ordered
+    Order(order),
+    /// Offer requests at a rate and report what became of them
+    Load(load),
     /// Show interval logs of latencies
     Hist(hist),
     /// Check that traces taken together keep the contract

@@ -384,7 +384,8 @@ impl Numbers {
 }
 
 /// Microseconds, to a thousandth.
-fn micros(ns: u64) -> f64 {
+#[must_use]
+pub fn micros(ns: u64) -> f64 {
     float(ns) / 1_000.0
 }
 

@@ -9,10 +9,9 @@ use hdrhistogram::Histogram;
 use super::{Files, Phase};
 use crate::client::machine::{Completion, End, Event};
 use crate::client::stats::{Recorder, Report, Times, histogram};
-use crate::client::trace::{Earlier, Line, Outcome, Part};
+use crate::client::trace::Line;
 use crate::client::{interval_log, trace};
 use crate::protocol::{LocalTime, Refusal, ServerId, Span};
-use crate::wire::answer::AnswerView;
 
 /// Longest row of the log.
 const ROW: Span = Span::millis(1_000);
@@ -123,7 +122,8 @@ impl Book {
             self.record(now, due, done);
         }
         if let Some(trace) = &mut self.files.trace {
-            describe(&mut self.line, done, now, done.user & MEASURED == 0);
+            done.describe(&mut self.line, now);
+            self.line.warmup = done.user & MEASURED == 0;
             if let Err(error) = trace.push(&self.line) {
                 self.failure.get_or_insert(error);
             }
@@ -190,43 +190,5 @@ impl Book {
         let flushed = self.files.trace.as_mut().map_or(Ok(()), trace::Writer::flush);
         let flushed = flushed.and_then(|()| self.files.log.as_mut().map_or(Ok(()), interval_log::Writer::flush));
         (self.failure.map_or(flushed, Err).map(|()| self.files), report)
-    }
-}
-
-/// Turns a completion into its trace line.
-pub(crate) fn describe(line: &mut Line, done: &Completion<'_>, now: LocalTime, warmup: bool) {
-    line.session = done.session;
-    line.req = done.request;
-    line.tx = done.tx;
-    line.server = done.server.id();
-    line.instance = done.instance;
-    line.sent_ns = if done.sent == LocalTime::NEVER { now.get() } else { done.sent.get() };
-    line.done_ns = now.get();
-    line.provisional = false;
-    line.h = done.depth;
-    line.warmup = warmup;
-    line.parts.clear();
-    line.history.clear();
-    line.asked.clear();
-    (line.order, line.ts) = Default::default();
-    match done.end {
-        End::Ordered(view) => ordered(line, &view),
-        End::Unanswered => line.outcome = Outcome::Unanswered,
-        End::Refused(verdict) => line.outcome = Outcome::Refused(verdict.refusal),
-        End::InstanceChanged(_) => line.outcome = Outcome::Refused(Refusal::WrongInstance),
-    }
-    if line.outcome != Outcome::Ordered {
-        line.asked.extend(done.participants.iter());
-    }
-}
-
-fn ordered(line: &mut Line, view: &AnswerView<'_>) {
-    let head = view.head();
-    line.outcome = Outcome::Ordered;
-    (line.order, line.ts, line.instance, line.provisional) = (head.order, head.ts, head.instance, head.provisional);
-    for part in view.parts() {
-        let depth = u8::try_from(part.history.len()).expect("at most HISTORY_MAX");
-        line.parts.push(Part { id: part.id, seq: part.seq, depth });
-        line.history.extend(part.history.iter().map(|(order, tx)| Earlier { order, tx }));
     }
 }
