@@ -262,3 +262,42 @@ fn closed_pipe_is_no_error() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("stdout: "));
 }
+
+#[test]
+fn principals_get_keys_of_their_own() {
+    let dir = cluster();
+    let derive = |name: &str, out: &str| {
+        let run = ordain(dir.path(), &["keygen", "--client", name, "--config", "d/ordain.toml", out]);
+        assert_eq!((run.status, run.out.as_str()), (0, ""), "{}", run.err);
+        assert_eq!(mode(&dir.path().join(out)), 0o600);
+        fs::read_to_string(dir.path().join(out)).unwrap()
+    };
+    let key = |text: &str| text.lines().find_map(|line| line.strip_prefix("key = ").map(str::to_owned)).unwrap();
+    let (a, again, b) = (derive("a", "a.key"), derive("a", "a2.key"), derive("b", "b.key"));
+    assert!(a.contains("name = a\n") && b.contains("name = b\n"));
+    assert_eq!(key(&a), key(&again));
+    assert_ne!(key(&a), key(&b));
+    assert!(!fs::read_to_string(dir.path().join("d/cluster.key")).unwrap().contains(&key(&a)));
+}
+
+#[test]
+fn principals_keys_need_a_good_name_and_a_cluster_key() {
+    let dir = cluster();
+    let config = ["--config", "d/ordain.toml", "out.key"];
+    let refuse = |name: &str, parts: &[&str]| {
+        refused(dir.path(), &[&["keygen", "--client", name][..], &config].concat(), 2, parts)
+    };
+    refuse("a b", &["position 1", "A-Z a-z 0-9 . _ -"]);
+    refuse("", &["1 to 32 characters"]);
+    refuse(&"x".repeat(33), &["1 to 32 characters, this has 33"]);
+    refused(dir.path(), &["keygen", "--client", "a", "out.key"], 2, &["--config"]);
+    refused(
+        dir.path(),
+        &["keygen", "--client", "a", "--config", "none.toml", "out.key"],
+        2,
+        &["none.toml: no such configuration"],
+    );
+    fs::remove_file(dir.path().join("d/cluster.key")).unwrap();
+    refuse("a", &["d/cluster.key: no such key file"]);
+    assert!(!dir.path().join("out.key").exists());
+}

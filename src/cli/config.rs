@@ -10,7 +10,7 @@ use crate::protocol::{HISTORY_MAX, PARTICIPANTS_MAX, WINDOW};
 use crate::server::config::Config;
 use crate::server::fault::Faults;
 use crate::server::settings::{Auth, find};
-use crate::server::value::{Kind, literal};
+use crate::server::value::{Kind, literal, quoted};
 
 const EXAMPLES: &str = "Examples:
   ordain config check d/ordain.toml
@@ -85,8 +85,9 @@ fn check(file: &File) -> Result<ExitCode, Error> {
             return Ok(if faults.is_denied() { Status::Permission.into() } else { Status::Usage.into() });
         }
     };
-    let auth = if config.cluster_key()?.is_some() { "keyed" } else { "none" };
+    let _key_is_good = config.cluster_key()?;
     warn_if_open(&config);
+    let auth = config.rows().find(|row| row.key == "auth").map(|row| row.value).unwrap_or_default();
     let servers = config.servers().len();
     let plural = if servers == 1 { "" } else { "s" };
     out::line(format_args!("{}: ok: {servers} server{plural}, auth {auth}", file.file.display()))?;
@@ -94,7 +95,7 @@ fn check(file: &File) -> Result<ExitCode, Error> {
 }
 
 /// Says aloud, on stderr, that nothing is authenticated.
-fn warn_if_open(config: &Config) {
+pub(super) fn warn_if_open(config: &Config) {
     if config.settings().cluster.auth == Auth::None {
         out::note(format_args!(
             "ordain: warning: {}: auth = \"none\": whoever reaches a port can order, and forge the order",
@@ -144,10 +145,6 @@ const CONSTANTS: [(&str, usize, &str); 3] = [
     ("participants_max", PARTICIPANTS_MAX, "participants of a transaction"),
     ("history_max", HISTORY_MAX, "transactions"),
 ];
-
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
 
 fn as_json(config: &Config) -> Json {
     let settings: serde_json::Map<String, Json> = config

@@ -9,9 +9,8 @@ use std::process::ExitCode;
 
 use super::{Error, out};
 use crate::server::config::Config;
-use crate::server::keys::ClusterKey;
-use crate::server::template;
 use crate::server::value::Kind;
+use crate::server::{keys, template};
 
 const EXAMPLES: &str = "Examples:
   ordain init d                                   three servers on this host, ports 7100 to 7105
@@ -63,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         return Err(Error::usage(InitError::Exists(there.clone())));
     }
     fs::create_dir_all(&args.dir).map_err(|error| Error::io(args.dir.display(), &error))?;
-    ClusterKey::generate().and_then(|new| new.create(&key))?;
+    keys::generate().and_then(|new| keys::create_cluster(&key, &new))?;
     write_new(&config, &text).map_err(|error| Error::io(config.display(), &error))?;
     out::line(config.display())?;
     out::line(key.display())?;

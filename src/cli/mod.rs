@@ -15,10 +15,11 @@ use clap::error::ErrorKind;
 
 pub mod config;
 pub mod error;
-pub mod init;
 pub mod hist;
+pub mod init;
 pub mod keygen;
 pub mod out;
+pub mod serve;
 pub mod verify;
 
 pub use error::{Error, Status};
@@ -48,6 +49,8 @@ commands! {
     Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Run one server
+    Serve(serve),
     /// Show interval logs of latencies
     Hist(hist),
     /// Check that traces taken together keep the contract
@@ -64,6 +67,8 @@ struct Cli {
 
 /// What `ordain --version` says after the name: product, wire and stats-file versions.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (wire 1, stats file: none)");
+// A string constant cannot be made of a number; this one must follow it.
+const _: () = assert!(crate::wire::VERSION == 1, "VERSION must name the wire version");
 
 const AFTER_HELP: &str = "Example:
   ordain init d && ordain config check d/ordain.toml

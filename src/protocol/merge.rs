@@ -88,7 +88,7 @@ impl<W: Copy> Core<W> {
             session: entry.session,
             request: entry.request,
             tx: entry.tx,
-            participants: super::ledger::Participants::new(entry.participants.bytes()),
+            participants: entry.participants,
         });
         let (request, place) = (entry.request, (entry.ts, stream.id.server));
         assert!(place > self.merged, "delivered {place:?} after {:?}", self.merged);

@@ -78,7 +78,7 @@ impl<W: Copy> Core<W> {
             session: request.session,
             request: request.request,
             tx: request.tx,
-            participants: crate::wire::Participants::new(request.participants.bytes()),
+            participants: request.participants,
         };
         if self.building.is_empty() {
             self.building.start(own.id, own.len().next());

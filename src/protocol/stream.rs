@@ -263,7 +263,7 @@ impl Stream {
             let s = self.len().next();
             let Some(bytes) = self.early.get(s) else { return };
             // It was parsed when it came; the copy lies in memory of this stream only.
-            let Ok(frame) = FrameView::parse(bytes) else { return };
+            let Ok(frame) = FrameView::again(bytes) else { return };
             if frame.first_ts() <= self.last_ts || frame.first_ts() <= self.promise_bound() {
                 return;
             }

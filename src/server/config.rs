@@ -19,11 +19,13 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::fault::{Fault, Faults, Place};
-use super::keys::{ClusterKey, KeyError};
+use super::keys::{self, Identity, KeyError};
 use super::servers::{Server, ServerRows};
 use super::settings::{Auth, SETTINGS, Scope, Settings, find, nearest};
 use super::value::Value;
+use crate::protocol::ledger::Limits;
 use crate::protocol::{HISTORY_MAX, PARTICIPANTS_MAX, ServerId, WINDOW};
+use crate::wire::auth::ClusterKey;
 
 /// Longest file that is read as a configuration.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -156,14 +158,36 @@ impl Config {
         self.resolve(&self.settings.cluster.key)
     }
 
-    /// The cluster key; `None` if `auth = "none"`.
+    /// The cluster key; the one that everybody knows if `auth = "none"`.
     ///
     /// # Errors
     /// If the file is missing, exposed, or not a key.
-    pub fn cluster_key(&self) -> Result<Option<ClusterKey>, KeyError> {
+    pub fn cluster_key(&self) -> Result<ClusterKey, KeyError> {
         match self.settings.cluster.auth {
-            Auth::Keyed => ClusterKey::read(&self.key_path()).map(Some),
-            Auth::None => Ok(None),
+            Auth::Keyed => keys::read_cluster(&self.key_path()),
+            Auth::None => Ok(ClusterKey::PUBLIC),
+        }
+    }
+
+    /// Who a client is that has this file and the cluster key: the principal `local`.
+    ///
+    /// # Errors
+    /// If the cluster key cannot be had.
+    pub fn local_identity(&self) -> Result<Identity, KeyError> {
+        Identity::derive(&self.cluster_key()?, keys::LOCAL)
+    }
+
+    /// What a ledger keeps.
+    #[must_use]
+    pub fn ledger_limits(&self) -> Limits {
+        let ledger = &self.settings.ledger;
+        Limits {
+            retain_entries: ledger.retain_entries,
+            retain_parts: ledger.retain_parts,
+            sessions: ledger.sessions,
+            sessions_per_key: ledger.sessions_per_key,
+            session_ttl: ledger.session_ttl,
+            participants: ledger.participants,
         }
     }
 
@@ -429,6 +453,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::value::Kind;
 
     const ONE: &str = "[[server]]\nid = 1\nhost = \"127.0.0.1\"\npeer_port = 7100\nclient_port = 7101\n";
 
@@ -454,6 +479,24 @@ mod tests {
         assert_eq!(row("broadcast.beat"), ("5ms".to_owned(), "--set".to_owned()));
         assert_eq!(row("ledger.retain_entries"), ("200000".to_owned(), "profile".to_owned()));
         assert_eq!(row("broadcast.omega"), ("100us".to_owned(), "default".to_owned()));
+    }
+
+    #[test]
+    fn profiles_are_the_ledgers_own_and_extremes_pass_its_check() {
+        assert_eq!(parse(ONE, &[]).unwrap().ledger_limits(), Limits::default());
+        assert_eq!(parse(ONE, &["ledger.profile=laptop"]).unwrap().ledger_limits(), Limits::laptop());
+        let keys = SETTINGS.iter().filter(|setting| setting.section == "ledger" && setting.scope == Scope::Shared);
+        let ends = keys.map(|setting| match setting.kind {
+            Kind::Count { min, max, .. } => (setting.key, min.to_string(), max.to_string()),
+            _ => (setting.key, "1s".to_owned(), "86400s".to_owned()),
+        });
+        let ends: Vec<_> = ends.collect();
+        let least: Vec<String> = ends.iter().map(|(key, min, _)| format!("{key}={min}")).collect();
+        let most: Vec<String> = ends.iter().map(|(key, _, max)| format!("{key}={max}")).collect();
+        for set in [least, most] {
+            let config = Config::parse(Path::new("ordain.toml"), ONE, &set).unwrap();
+            config.ledger_limits().check().unwrap();
+        }
     }
 
     #[test]

@@ -7,20 +7,18 @@
 //! **Invariants.** A key file is created with mode 0600 and never overwritten; one that group or others can read is
 //! refused, since a key that leaked is no key. Neither kind of key is ever printed, `Debug` included.
 //! **Limits.** A file of more than [`FILE_BYTES_MAX`] bytes is no key file.
-//! **Not here**: what is derived from keys, and for what (`wire::auth`).
+//! **Not here**: how keys are derived, and what for (`wire::auth`).
 
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a key.
-pub const KEY_BYTES: usize = 32;
+use crate::protocol::Principal;
+use crate::wire::auth::{self, ClusterKey, KEY_LEN, NameError, PrincipalKey};
+
 /// Longest file that is read as a key file.
 pub const FILE_BYTES_MAX: u64 = 4096;
-/// Longest name of a principal.
-pub const NAME_BYTES_MAX: usize = 32;
 
 /// What can be wrong with a key file or a principal's name.
 #[derive(Debug, thiserror::Error)]
@@ -70,8 +68,8 @@ pub enum KeyError {
     #[error("{}: exists already and is not overwritten; remove it first, or choose another name", .0.display())]
     Exists(PathBuf),
     /// A name that is not allowed.
-    #[error("principal name '{0}': not allowed; a name has 1 to {NAME_BYTES_MAX} characters out of A-Z a-z 0-9 . _ -")]
-    Name(String),
+    #[error("{0}; choose another name")]
+    Name(#[from] NameError),
     /// The system refused.
     #[error("{}: {source}", .path.display())]
     Io {
@@ -90,110 +88,54 @@ impl KeyError {
     }
 }
 
-/// The name of a principal (a Tx host): 1 to 32 characters out of `A-Z a-z 0-9 . _ -`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PrincipalName(String);
+/// A new cluster key from the system's random numbers.
+///
+/// # Errors
+/// If the system gives none.
+pub fn generate() -> Result<ClusterKey, KeyError> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; KEY_LEN];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).map_err(|source| io_error(path, source))?;
+    Ok(ClusterKey::from_bytes(bytes))
+}
 
-impl PrincipalName {
-    /// Checks a name.
+/// Reads a cluster key, having checked who else may.
+///
+/// # Errors
+/// If it is missing, exposed, or not a key.
+pub fn read_cluster(path: &Path) -> Result<ClusterKey, KeyError> {
+    let text = read_private(path, KeyError::Missing)?;
+    let digits = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    parse_hex(path, digits.unwrap_or("")).map(ClusterKey::from_bytes)
+}
+
+/// Writes a cluster key to a new file, mode 0600.
+///
+/// # Errors
+/// If the file is there already or cannot be written.
+pub fn create_cluster(path: &Path, key: &ClusterKey) -> Result<(), KeyError> {
+    create_private(path, &format!("{}\n", hex(key.expose())))
+}
+
+/// Who a client is: the name of a principal (a Tx host), and its key.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    name: String,
+    principal: Principal,
+    key: PrincipalKey,
+}
+
+/// The principal of whoever has the cluster's configuration and key.
+pub const LOCAL: &str = "local";
+
+impl Identity {
+    /// The principal called `name` in the cluster of `key`.
     ///
     /// # Errors
-    /// If it is empty, too long, or has other characters.
-    pub fn new(name: &str) -> Result<Self, KeyError> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(allowed) {
-            return Err(KeyError::Name(name.escape_debug().take(2 * NAME_BYTES_MAX).collect()));
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    /// The principal of whoever has the configuration and the cluster key: `local`.
-    #[must_use]
-    pub fn local() -> Self {
-        Self("local".to_owned())
-    }
-
-    /// As text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for PrincipalName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// The secret of the whole cluster: whoever has it can speak as a server and as any principal.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ClusterKey([u8; KEY_BYTES]);
-
-impl ClusterKey {
-    /// Wraps the bytes.
-    #[must_use]
-    pub const fn new(bytes: [u8; KEY_BYTES]) -> Self {
-        Self(bytes)
-    }
-
-    /// A new key from the system's random numbers.
-    ///
-    /// # Errors
-    /// If the system gives none.
-    pub fn generate() -> Result<Self, KeyError> {
-        let path = Path::new("/dev/urandom");
-        let mut bytes = [0; KEY_BYTES];
-        fs::File::open(path)
-            .and_then(|mut file| file.read_exact(&mut bytes))
-            .map_err(|source| io_error(path, source))?;
-        Ok(Self(bytes))
-    }
-
-    /// Reads a cluster key, having checked who else may.
-    ///
-    /// # Errors
-    /// If it is missing, exposed, or not a key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
-        let text = read_private(path, KeyError::Missing)?;
-        let digits = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
-        parse_hex(path, digits.unwrap_or("")).map(Self)
-    }
-
-    /// Writes it to a new file, mode 0600.
-    ///
-    /// # Errors
-    /// If the file is there already or cannot be written.
-    pub fn create(&self, path: &Path) -> Result<(), KeyError> {
-        create_private(path, &format!("{}\n", hex(&self.0)))
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for ClusterKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterKey(..)")
-    }
-}
-
-/// What a principal holds: its name, and its key derived from the cluster key.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PrincipalKey {
-    /// Whose key it is.
-    pub name: PrincipalName,
-    key: [u8; KEY_BYTES],
-}
-
-impl PrincipalKey {
-    /// Wraps a derived key.
-    #[must_use]
-    pub const fn new(name: PrincipalName, key: [u8; KEY_BYTES]) -> Self {
-        Self { name, key }
+    /// If no principal can have that name.
+    pub fn derive(key: &ClusterKey, name: &str) -> Result<Self, KeyError> {
+        let principal = auth::principal_id(name)?;
+        Ok(Self { name: name.to_owned(), principal, key: key.principal(principal) })
     }
 
     /// Reads a principal's key file, having checked who else may.
@@ -207,8 +149,10 @@ impl PrincipalKey {
             let mut found = fields.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim());
             found.next().ok_or(KeyError::Line { path: path.to_owned(), line: key })
         };
-        let name = PrincipalName::new(line("name")?)?;
-        Ok(Self { name, key: parse_hex(path, line("key")?)? })
+        let name = line("name")?;
+        let principal = auth::principal_id(name)?;
+        let key = PrincipalKey::from_bytes(parse_hex(path, line("key")?)?);
+        Ok(Self { name: name.to_owned(), principal, key })
     }
 
     /// Writes it to a new file, mode 0600.
@@ -216,26 +160,27 @@ impl PrincipalKey {
     /// # Errors
     /// If the file is there already or cannot be written.
     pub fn create(&self, path: &Path) -> Result<(), KeyError> {
-        create_private(
-            path,
-            &format!(
-                "# Key of one principal of an Ordain cluster; keep it secret.\nname = {}\nkey = {}\n",
-                self.name,
-                hex(&self.key)
-            ),
-        )
+        let (name, key) = (&self.name, hex(self.key.expose()));
+        let head = "# The key of one principal of an Ordain cluster: keep it secret.";
+        create_private(path, &format!("{head}\nname = {name}\nkey = {key}\n"))
     }
 
-    /// The bytes.
+    /// The principal's name.
     #[must_use]
-    pub const fn bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.key
+    pub fn name(&self) -> &str {
+        &self.name
     }
-}
 
-impl fmt::Debug for PrincipalKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PrincipalKey({}, ..)", self.name)
+    /// The principal's id: the digest of its name.
+    #[must_use]
+    pub const fn principal(&self) -> Principal {
+        self.principal
+    }
+
+    /// The principal's key.
+    #[must_use]
+    pub const fn key(&self) -> &PrincipalKey {
+        &self.key
     }
 }
 
@@ -243,18 +188,18 @@ fn io_error(path: &Path, source: io::Error) -> KeyError {
     KeyError::Io { path: path.to_owned(), source }
 }
 
-fn hex(bytes: &[u8; KEY_BYTES]) -> String {
+fn hex(bytes: &[u8; KEY_LEN]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn parse_hex(path: &Path, text: &str) -> Result<[u8; KEY_BYTES], KeyError> {
+fn parse_hex(path: &Path, text: &str) -> Result<[u8; KEY_LEN], KeyError> {
     if let Some(at) = text.chars().position(|c| !c.is_ascii_hexdigit()) {
         return Err(KeyError::Digit { path: path.to_owned(), at: at + 1 });
     }
-    if text.len() != 2 * KEY_BYTES {
+    if text.len() != 2 * KEY_LEN {
         return Err(KeyError::Length { path: path.to_owned(), got: text.len() });
     }
-    let mut key = [0; KEY_BYTES];
+    let mut key = [0; KEY_LEN];
     for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
         *byte = pair.iter().fold(0, |sum, digit| (sum << 4) | nibble(*digit));
     }
@@ -296,4 +241,42 @@ fn create_private(path: &Path, text: &str) -> Result<(), KeyError> {
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_read_back_as_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cluster, principal) = (dir.path().join("c"), dir.path().join("p"));
+        let key = generate().unwrap();
+        create_cluster(&cluster, &key).unwrap();
+        assert!(read_cluster(&cluster).unwrap() == key);
+        let identity = Identity::derive(&key, "tx-host.1").unwrap();
+        identity.create(&principal).unwrap();
+        let read = Identity::read(&principal).unwrap();
+        assert!(read.key() == identity.key() && read.principal() == identity.principal() && read.name() == "tx-host.1");
+        assert!(!format!("{identity:?}").contains(&hex(identity.key().expose())));
+    }
+
+    #[test]
+    fn one_kind_of_key_file_is_not_taken_for_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cluster, principal) = (dir.path().join("c"), dir.path().join("p"));
+        let key = generate().unwrap();
+        create_cluster(&cluster, &key).unwrap();
+        Identity::derive(&key, LOCAL).unwrap().create(&principal).unwrap();
+        assert!(matches!(read_cluster(&principal), Err(KeyError::Digit { at: 1, .. })));
+        assert!(matches!(Identity::read(&cluster), Err(KeyError::Line { line: "name", .. })));
+    }
+
+    #[test]
+    fn hexadecimal_digits_of_both_cases_are_read() {
+        let path = Path::new("k");
+        let key = parse_hex(path, &"aF".repeat(32)).unwrap();
+        assert_eq!(key, [0xaf; 32]);
+        assert!(matches!(parse_hex(path, &"aF".repeat(33)), Err(KeyError::Length { got: 66, .. })));
+    }
 }

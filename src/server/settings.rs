@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use super::value::{Field, Kind, Value};
 use crate::protocol::Span;
+use crate::wire::{PAYLOAD_MAX, PAYLOAD_MIN};
 
 /// Whether servers must agree on a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +191,7 @@ settings! {
     /// What travels between servers and clients.
     wire("wire."): Wire {
         /// Largest datagram without IP and UDP headers; what the path carries unfragmented (MTU less 28, IPv6 less 48).
-        payload: usize = "1472", Shared, Kind::Bytes { min: 576, max: 8972 };
+        payload: usize = "1472", Shared, Kind::Bytes { min: PAYLOAD_MIN as u64, max: PAYLOAD_MAX as u64 };
     }
     /// How frames and headers are sent.
     broadcast("broadcast."): Broadcast {

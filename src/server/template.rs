@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::settings::{SECTIONS, SETTINGS, Setting};
-use super::value::literal;
+use super::value::{literal, quoted};
 
 /// Ports a server uses: one for servers, one for clients.
 pub const PORTS: u16 = 2;
@@ -87,7 +87,7 @@ fn servers(out: &mut String, entries: &[Entry]) {
     out.push_str("\n# The servers: ids 1 to n, n = 1, 3, 5 or 7; f = (n-1)/2 of them may be down at a time.\n");
     out.push_str("# Both ports are UDP: peer_port must be open to the other servers, client_port to clients.\n");
     for (index, Entry { host, peer_port, client_port }) in entries.iter().enumerate() {
-        let (id, host) = (index + 1, literal(host));
+        let (id, host) = (index + 1, quoted(host));
         line(
             out,
             format_args!(

@@ -149,11 +149,13 @@ impl Kind {
 /// A value as TOML: numbers, sizes in plain bytes and flags bare, all else in quotes.
 #[must_use]
 pub fn literal(text: &str) -> String {
-    if whole(text).is_some() || matches!(text, "true" | "false") {
-        text.to_owned()
-    } else {
-        toml::Value::String(text.to_owned()).to_string()
-    }
+    if whole(text).is_some() || matches!(text, "true" | "false") { text.to_owned() } else { quoted(text) }
+}
+
+/// A text as TOML, in quotes whatever it says: hosts and paths.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
 }
 
 fn whole(text: &str) -> Option<u64> {

@@ -301,6 +301,7 @@ impl<'a> History<'a> {
         self.len() == 0
     }
     /// All of them, newest first: order number and transaction.
+    #[must_use]
     pub fn iter(self) -> impl ExactSizeIterator<Item = (OrderNo, TxId)> + Clone + 'a {
         self.0.as_chunks::<STEP_LEN>().0.iter().map(|step| {
             let [a, b, c, d, e, f, g, h, tx @ ..] = *step;

@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         if self.array::<N>()? == [0; N] { Ok(()) } else { Err(self.not_zero("reserved")) }
     }
     /// `count` fields, at most `N`.
-    pub(super) fn few<T: Field + Copy + Default, const N: usize>(
+    pub(super) fn few<T: Field + Default, const N: usize>(
         &mut self,
         name: &'static str,
         count: u8,
@@ -197,7 +197,7 @@ impl<'b> Fields<'b> {
         self
     }
     /// Appends a list of fields.
-    pub(super) fn all<T: Field + Copy>(&mut self, values: &[T]) -> &mut Self {
+    pub(super) fn all<T: Field>(&mut self, values: &[T]) -> &mut Self {
         for value in values {
             value.write(self);
         }
@@ -311,13 +311,13 @@ impl<'a> Iterator for RawMessages<'a> {
 }
 
 /// A fixed-size field: little-endian, in place.
-pub(super) trait Field: Sized {
+pub(super) trait Field: Copy {
     /// Bytes on the wire.
     const LEN: usize;
     /// Reads it; `name` is for errors.
     fn read(r: &mut Reader<'_>, name: &'static str) -> Result<Self, WireError>;
     /// Writes it.
-    fn write(&self, f: &mut Fields<'_>);
+    fn write(self, f: &mut Fields<'_>);
 }
 
 macro_rules! plain {
@@ -327,7 +327,7 @@ macro_rules! plain {
             fn read(r: &mut Reader<'_>, _: &'static str) -> Result<Self, WireError> {
                 r.array().map(<$int>::from_le_bytes)
             }
-            fn write(&self, f: &mut Fields<'_>) {
+            fn write(self, f: &mut Fields<'_>) {
                 f.bytes(&self.to_le_bytes());
             }
         }
@@ -342,7 +342,7 @@ macro_rules! wrapped {
             fn read(r: &mut Reader<'_>, name: &'static str) -> Result<Self, WireError> {
                 <$inner>::read(r, name).map($name::new)
             }
-            fn write(&self, f: &mut Fields<'_>) {
+            fn write(self, f: &mut Fields<'_>) {
                 self.get().write(f);
             }
         }
@@ -367,7 +367,7 @@ impl Field for ServerId {
         let place: u8 = r.field(name)?;
         Self::from_place(usize::from(place)).ok_or_else(|| r.range(name, place, 0, crate::protocol::SERVERS_MAX - 1))
     }
-    fn write(&self, f: &mut Fields<'_>) {
+    fn write(self, f: &mut Fields<'_>) {
         self.byte().write(f);
     }
 }
@@ -379,7 +379,7 @@ impl Field for StreamId {
         r.zeros::<3>()?;
         Ok(Self { server, opened: r.field(name)? })
     }
-    fn write(&self, f: &mut Fields<'_>) {
+    fn write(self, f: &mut Fields<'_>) {
         f.field(self.server).bytes(&[0; 3]).field(self.opened);
     }
 }
@@ -389,7 +389,7 @@ impl Field for SessionId {
     fn read(r: &mut Reader<'_>, _: &'static str) -> Result<Self, WireError> {
         r.array().map(Self::from_bytes)
     }
-    fn write(&self, f: &mut Fields<'_>) {
+    fn write(self, f: &mut Fields<'_>) {
         f.bytes(&self.to_bytes());
     }
 }
@@ -399,7 +399,7 @@ impl Field for TxId {
     fn read(r: &mut Reader<'_>, _: &'static str) -> Result<Self, WireError> {
         r.array().map(Self::new)
     }
-    fn write(&self, f: &mut Fields<'_>) {
+    fn write(self, f: &mut Fields<'_>) {
         f.bytes(&self.bytes());
     }
 }

@@ -41,7 +41,8 @@
 //! another.
 //!
 //! **Why a fault is no error.** A REQUEST whose content is not allowed comes from an authentic client with a defect: it is
-//! told which ([`Fault`]), where a body that cannot be split into messages is dropped and counted.
+//! told which ([`Fault`]). A body that cannot be read at all is dropped whole, and may be answered as
+//! [`Fault::Unreadable`]: its sender is authentic.
 //! **Invariants**: what [`parse_to_server`] and [`parse_to_client`] return cannot fail to be read.
 //! **Not here**: retries, backoff, the participant gate (`client`); admission (`flow`).
 
@@ -78,7 +79,7 @@ impl Field for Refusal {
         let code: u8 = r.field(name)?;
         Self::from_code(code).ok_or_else(|| r.range(name, code, 1, Self::ALL.len()))
     }
-    fn write(&self, f: &mut Fields<'_>) {
+    fn write(self, f: &mut Fields<'_>) {
         f.field(self.code());
     }
 }
@@ -92,8 +93,8 @@ impl Field for bool {
             other => Err(r.range(name, other, 0, 1)),
         }
     }
-    fn write(&self, f: &mut Fields<'_>) {
-        f.field(u8::from(*self));
+    fn write(self, f: &mut Fields<'_>) {
+        f.field(u8::from(self));
     }
 }
 
@@ -238,11 +239,13 @@ pub enum Fault {
     BadLength = 6,
     /// A flag or reserved byte that this version does not have.
     BadFlags = 7,
+    /// Not of one request: the messages of the datagram cannot be split or read (REFUSED with request 0).
+    Unreadable = 8,
 }
 
 impl Fault {
     /// All of them, by code.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoParticipants,
         Self::TooManyParticipants,
         Self::DuplicateParticipant,
@@ -250,6 +253,7 @@ impl Fault {
         Self::RequestZero,
         Self::BadLength,
         Self::BadFlags,
+        Self::Unreadable,
     ];
     /// The code on the wire.
     #[must_use]
@@ -272,6 +276,7 @@ impl Fault {
             Self::RequestZero => "request number 0: they start from 1",
             Self::BadLength => "length does not match the participants",
             Self::BadFlags => "a flag or reserved byte that this version does not have",
+            Self::Unreadable => "the messages of the datagram cannot be read",
         }
     }
 }

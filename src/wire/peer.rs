@@ -263,8 +263,8 @@ impl Field for Reason {
             other => Err(r.range(name, other, 1, 4)),
         }
     }
-    fn write(&self, f: &mut super::bytes::Fields<'_>) {
-        f.field(*self as u8);
+    fn write(self, f: &mut super::bytes::Fields<'_>) {
+        f.field(self as u8);
     }
 }
 
@@ -801,7 +801,11 @@ pub struct PeerMessages<'a> {
 impl<'a> Iterator for PeerMessages<'a> {
     type Item = PeerMessage<'a>;
     fn next(&mut self) -> Option<Self::Item> {
-        let read = PeerMessage::read(self.left.next()?.ok()?);
+        let raw = self.left.next()?.ok()?;
+        let read = match raw.kind {
+            FRAME => FrameView::again(raw.payload).map(PeerMessage::Frame),
+            _ => PeerMessage::read(raw),
+        };
         debug_assert!(read.is_ok(), "validated when parsed: {read:?}");
         read.ok()
     }

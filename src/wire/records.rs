@@ -34,7 +34,7 @@
 //! **Not here**: retention (`protocol::ledger`).
 
 use super::WireError;
-use super::bytes::{BodyWriter, Field, Full, HEAD_LEN, Reader, fixed_message};
+use super::bytes::{BodyWriter, Field, Fields, Full, HEAD_LEN, Reader, fixed_message};
 use crate::protocol::{NodeId, OrderNo, PARTICIPANTS_MAX, ParticipantSeq, Timestamp, TxId};
 
 /// Message type of RECORDS.
@@ -179,7 +179,7 @@ impl<'b> RecordsWriter<'b> {
     /// If `buf` has no room for the head of a page: a defect of the caller.
     #[must_use]
     pub fn new(buf: &'b mut [u8], id: u32) -> Self {
-        let mut f = super::bytes::Fields::new(&mut buf[..RECORDS_HEAD_LEN]);
+        let mut f = Fields::new(&mut buf[..RECORDS_HEAD_LEN]);
         f.field(id).bytes(&[0; RECORDS_HEAD_LEN - 4]).done();
         Self { buf, len: RECORDS_HEAD_LEN, count: 0 }
     }
@@ -201,7 +201,7 @@ impl<'b> RecordsWriter<'b> {
         let parts = u8::try_from(fit).unwrap_or(u8::MAX).min(total - first);
         let (Some(count), true) = (self.count.checked_add(1), parts > 0) else { return Err(full) };
         let len = RECORD_HEAD_LEN + RECORD_PART_LEN * usize::from(parts);
-        let mut f = super::bytes::Fields::new(&mut self.buf[self.len..self.len + len]);
+        let mut f = Fields::new(&mut self.buf[self.len..self.len + len]);
         let (order, ts, tx) = record.head();
         f.field(order).field(ts).field(tx).field(total).field(first).field(parts).field(0_u8);
         for index in first..first + parts {
@@ -222,8 +222,8 @@ impl<'b> RecordsWriter<'b> {
     /// Writes the head; returns the payload's length.
     #[must_use]
     pub fn finish(self, page: &Page) -> usize {
-        let flags = u8::from(page.more) * MORE | u8::from(page.gone_below) * GONE_BELOW;
-        let mut f = super::bytes::Fields::new(&mut self.buf[4..RECORDS_HEAD_LEN]);
+        let flags = (u8::from(page.more) * MORE) | (u8::from(page.gone_below) * GONE_BELOW);
+        let mut f = Fields::new(&mut self.buf[4..RECORDS_HEAD_LEN]);
         f.field(flags).field(0_u8).field(self.count).field(page.from).field(page.next).done();
         self.len
     }
@@ -355,6 +355,7 @@ impl<'a> RecordView<'a> {
     }
 
     /// The participants here and their sequence numbers.
+    #[must_use]
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (NodeId, ParticipantSeq)> + Clone + 'a {
         self.parts.as_chunks::<RECORD_PART_LEN>().0.iter().map(|part| {
             let [a, b, c, d, seq @ ..] = *part;

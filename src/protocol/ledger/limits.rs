@@ -9,7 +9,7 @@
 use thiserror::Error;
 
 use super::hash::fold;
-use super::{CREATED_AHEAD_MAX, index, nodes, records, sessions};
+use super::{CREATED_AHEAD_MAX, nodes, records, sessions};
 use crate::protocol::{PARTICIPANTS_MAX, Span, WINDOW};
 
 /// Most rows of any table of a ledger.
@@ -121,7 +121,6 @@ impl Limits {
         records::bytes(self.retain_entries, self.retain_parts)
             + sessions::bytes(self.sessions)
             + nodes::bytes(self.participants)
-            + index::bytes(self.retain_entries)
     }
 }
 

@@ -61,6 +61,16 @@ impl<'a> Participants<'a> {
         Self(bytes.as_chunks::<4>().0)
     }
 
+    /// Writes `ids` into `buf` as they travel, and borrows them there; `None` if there is no room.
+    #[must_use]
+    pub fn encode(ids: &[NodeId], buf: &'a mut [u8]) -> Option<Self> {
+        let used = buf.get_mut(..4 * ids.len())?;
+        for (slot, id) in used.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+            *slot = id.get().to_le_bytes();
+        }
+        Some(Self::new(used))
+    }
+
     /// The first id that is named twice.
     #[must_use]
     pub fn repeated(self) -> Option<NodeId> {
@@ -80,15 +90,16 @@ impl<'a> Participants<'a> {
             1..=PARTICIPANTS_MAX => {}
             more => return Err(ParticipantsError::TooMany(more)),
         }
-        // One bit per id, by the top of a product: earlier ids are compared only where the bit was set before.
-        let mut seen = 0_u64;
+        // One of 512 bits per id, by the top of a product: earlier ids are compared only where it was set before.
+        let mut seen = [0_u64; 8];
         for (place, id) in self.0.iter().enumerate() {
             let plain = u32::from_le_bytes(*id);
-            let bit = 1_u64 << (u64::from(plain).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58);
-            if seen & bit != 0 && self.0[..place].contains(id) {
+            let top = u64::from(plain).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55;
+            let (word, bit) = (&mut seen[top as usize >> 6], 1_u64 << (top & 63));
+            if *word & bit != 0 && self.0[..place].contains(id) {
                 return Err(ParticipantsError::Twice(NodeId::new(plain)));
             }
-            seen |= bit;
+            *word |= bit;
         }
         Ok(())
     }
