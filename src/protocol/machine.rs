@@ -501,8 +501,9 @@ impl<W: Copy> Core<W> {
         self.close_frame(now);
         self.acknowledge();
         let speak_at = self.speak(now, more_input, out);
-        self.deliver(out);
+        // What earlier rounds delivered: so whoever looks at a core between rounds sees every frame at least once.
         self.discard();
+        self.deliver(out);
         let repair_at = self.repair(now, out);
         speak_at.min(repair_at)
     }

@@ -109,7 +109,8 @@ impl<W: Copy> Core<W> {
         let Some(own) = self.own.and_then(|row| self.streams.get_mut(row)) else { return };
         let appended = own.append_own(&self.building.finish(), now.local);
         assert!(appended, "room for the frame was asked for before stamping");
-        own.promise_own(self.hlc.last());
+        // Not the clock's last: the entry that did not fit this frame any more is stamped already.
+        own.promise_own(own.last_ts());
     }
 
     /// R-ACCEPT: a frame is stored iff its stream takes frames here and it is the next of it. What is early waits; a

@@ -246,10 +246,7 @@ impl Stream {
         if !self.store.push(frame.bytes(), frame.last_ts(), now) {
             return Acceptance::NoRoom;
         }
-        self.last_ts = frame.last_ts();
-        if self.head.is_none() {
-            self.find_head();
-        }
+        self.grow(frame.last_ts());
         Acceptance::Accepted
     }
 
@@ -274,10 +271,17 @@ impl Stream {
             if !self.store.push(bytes, last_ts, now) {
                 return;
             }
-            self.last_ts = last_ts;
-            if self.head.is_none() {
-                self.find_head();
-            }
+            self.grow(last_ts);
+        }
+    }
+
+    /// A frame was stored. It is a promise too, since time stamps rise: whoever lacks room for the next one must not
+    /// wait for the promise that speaks of that one, when what it holds could be delivered and make room.
+    fn grow(&mut self, last_ts: Timestamp) {
+        self.last_ts = last_ts;
+        self.promise = self.promise.max(last_ts);
+        if self.head.is_none() {
+            self.find_head();
         }
     }
 
