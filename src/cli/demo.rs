@@ -89,18 +89,22 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let trace_path = args.trace.clone().unwrap_or_else(|| servers.dir.0.join("trace"));
     let report = load(args, &servers, &trace_path, &stop)?;
     let interrupted = stop.is_set();
-    servers.end()?;
+    let ended_well = servers.end()?;
     let lines = trace::read(&trace_path)?;
     let traces = [Trace { name: trace_path.display().to_string(), lines }];
     let judged = check(&traces, Options { from: Some(OrderNo::new(1)), clock_per_trace: false });
-    // An order of nothing proves nothing.
-    let verified = judged.verified() && judged.ordered > 0;
+    // An order of nothing proves nothing, and neither does one of servers that stopped themselves.
+    let verified = judged.verified() && judged.ordered > 0 && ended_well;
     if args.json {
         let json = Json { report: &report, verified, interrupted };
         out::line(serde_json::to_string(&json).unwrap_or_default())?;
     } else {
         out::text(show::table(&report))?;
-        out::text(verify::text(&judged))?;
+        if ended_well {
+            out::text(verify::text(&judged))?;
+        } else {
+            out::line("order not verified: a server stopped itself")?;
+        }
     }
     for warning in show::warnings(&report) {
         out::note(format_args!("ordain: {warning}"));
@@ -233,13 +237,15 @@ impl Servers {
         Ok(())
     }
 
-    /// Ends them in good order: SIGTERM to all, then their exit statuses.
-    fn end(&mut self) -> Result<(), Error> {
+    /// Ends them in good order: SIGTERM to all, then their exit statuses. False, with the end of its log, if one did not
+    /// end well.
+    fn end(&mut self) -> Result<bool, Error> {
         for child in &self.children {
             let pid = i32::try_from(child.id()).unwrap_or(0);
             terminate(pid);
         }
         let until = clock::monotonic().plus(PATIENCE);
+        let mut well = true;
         for (at, child) in self.children.iter_mut().enumerate() {
             let status = loop {
                 match child.try_wait() {
@@ -250,10 +256,14 @@ impl Servers {
                 }
             };
             if !status.success() {
-                out::note(format_args!("ordain: server {} ended with {status}", at + 1));
+                well = false;
+                out::note(format_args!("ordain: server {} ended with {status}; its log ends:", at + 1));
+                let log = fs::read_to_string(self.dir.0.join(format!("log-{}", at + 1))).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                lines[lines.len().saturating_sub(10)..].iter().for_each(out::note);
             }
         }
-        Ok(())
+        Ok(well)
     }
 }
 

@@ -5,8 +5,8 @@
 //! **Limits**: a run ends at its first violation, of the lowest schedule that shows one.
 use std::cell::Cell;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::{Faults, Schedule, Tally, Violation, run};
 use crate::protocol::plant::Plant;
