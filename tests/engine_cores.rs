@@ -128,11 +128,7 @@ impl Role for Echo {
     fn turn(&mut self, _: Now, _: bool, io: &mut dyn Io) -> Turn {
         let work = self.waiting.len();
         for (to, data) in self.waiting.drain(..) {
-            let fill = &mut |buffer: &mut [u8]| {
-                buffer[..data.len()].copy_from_slice(&data);
-                data.len()
-            };
-            io.send(self.socket, to, fill).expect("a send buffer");
+            io.send_bytes(self.socket, to, &data).expect("a send buffer");
         }
         Turn { finished: self.stop.is_requested(), ..Turn::new(work, LocalTime::NEVER) }
     }
