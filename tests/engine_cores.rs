@@ -213,14 +213,17 @@ fn forced_stop_ends_a_role_that_does_not_listen() {
             Turn::IDLE
         }
     }
-    let (stop, bell) = (Stop::new(), Bell::new().expect("an event descriptor"));
-    stop.watch(bell.waker());
-    let core = Core::new(config(Waiting::Park), backend(Vec::new(), bell)).with(Box::new(Deaf), &[]);
-    let core = core.spawn(&stop).expect("the core starts");
-    assert!(core.to_string().starts_with("core test: any processor, park, io_uring"), "{core}");
-    stop.request();
-    stop.force();
-    core.join().expect("the core ends");
+    // Many times: the second ring must not be lost while the core is between its turn and its sleep.
+    for _ in 0..100 {
+        let (stop, bell) = (Stop::new(), Bell::new().expect("an event descriptor"));
+        stop.watch(bell.waker());
+        let core = Core::new(config(Waiting::Park), backend(Vec::new(), bell)).with(Box::new(Deaf), &[]);
+        let core = core.spawn(&stop).expect("the core starts");
+        assert!(core.to_string().starts_with("core test: any processor, park, io_uring"), "{core}");
+        stop.request();
+        stop.force();
+        core.join().expect("the core ends");
+    }
 }
 
 #[test]

@@ -278,14 +278,14 @@ impl<B: Backend> Core<B> {
     }
 
     fn poll(mut self, stop: &Stop) -> CoreReport {
-        while !self.turn() && !stop.is_forced() {}
+        while !self.turn(stop) {}
         self.backend.flush();
         self.publish();
         CoreReport { io: *self.backend.counters(), ..self.report }
     }
 
-    /// One turn; `true` once every role has finished.
-    fn turn(&mut self) -> bool {
+    /// One turn; `true` once every role has finished or `stop` is forced.
+    fn turn(&mut self, stop: &Stop) -> bool {
         self.backend.fetch();
         let begun = Now::read();
         let got = self.receive(begun);
@@ -306,12 +306,15 @@ impl<B: Backend> Core<B> {
             self.last_busy = now.local;
             self.publish();
         }
-        if round.finished || round.work > 0 || more {
+        // Looked at after `receive` heard the bell and before sleep: a stop that rang before that is seen here, and one that
+        // rings later ends the sleep. Anywhere else the core could sleep through it.
+        let ended = round.finished || stop.is_forced();
+        if ended || round.work > 0 || more {
             self.backend.flush();
         } else {
             self.idle(now.local, round.wake, work);
         }
-        round.finished
+        ended
     }
 
     fn receive(&mut self, now: Now) -> usize {
