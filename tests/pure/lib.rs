@@ -2,6 +2,7 @@
 //! `HashMap` in them does not compile here.
 #![no_std]
 
+
 extern crate alloc;
 
 #[path = "../../src/protocol/mod.rs"]
