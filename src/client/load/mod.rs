@@ -21,7 +21,7 @@ pub use self::book::Progress;
 pub use self::schedule::{Arrival, Participants, Schedule, Skew};
 use super::cluster::Cluster;
 use super::machine::{Ask, Choice, Config, Event, Machine, SubmitError, Verdict};
-use super::stats::Report;
+use super::stats::{Datagrams, Report};
 use super::{interval_log, trace};
 use crate::engine::backend::{Backend, Io as _, Received, SocketId};
 use crate::engine::clock;
@@ -41,6 +41,8 @@ const SUBMIT_BATCH: u32 = 256;
 const SPIN_RATE_MAX: f64 = 5_000.0;
 /// How early a spinning generator wakes: what a timer is late by.
 const SPIN: Span = Span::micros(60);
+/// Above that rate, starts are looked at this often at most: those of one turn share a datagram and a system call.
+const PACE: Span = Span::micros(64);
 /// How often progress is told.
 const PROGRESS: Span = Span::millis(200);
 /// Socket buffers asked for.
@@ -218,6 +220,12 @@ impl Generator {
         self.backend.0.describe()
     }
 
+    /// Datagrams moved since the start.
+    fn moved(&self) -> Datagrams {
+        let counters = self.backend.0.counters();
+        Datagrams { sent: counters.sent, received: counters.received, syscalls: counters.enters }
+    }
+
     fn open_sessions(&mut self, patience: Span, stop: &dyn Fn() -> bool) -> Result<(), LoadError> {
         let wanted = self.machine.sessions();
         let give_up = clock::monotonic().plus(patience);
@@ -266,8 +274,9 @@ impl Generator {
         let seed = self.plan.seed.wrapping_add(self.phases);
         let mut due = Schedule::new(seed, self.plan.arrival, phase.rate, start);
         let mut handed_over = due.clone();
-        let mut next_progress = start;
-        let before = self.machine.counters();
+        let pace = if phase.rate > SPIN_RATE_MAX { PACE } else { Span::default() };
+        let (mut next_progress, mut next_turn) = (start, start);
+        let (before, moved_before) = (self.machine.counters(), self.moved());
         loop {
             let now = self.take(&mut |now, event| book.take(now, event));
             let end = book.end_at(stop(), now);
@@ -275,26 +284,37 @@ impl Generator {
                 book.due(due.next());
                 due.advance();
             }
-            let backlog = self.hand_over(now, end, &due, &mut handed_over, &mut book);
+            let mut backlog = Backlog::None;
+            if now >= next_turn {
+                backlog = self.hand_over(now, end, &due, &mut handed_over, &mut book);
+                next_turn = now.plus(pace);
+            }
             self.send(now);
             book.rows(now);
             if now >= next_progress {
                 watch(&book.progress(now, self.machine.in_flight()));
                 next_progress = now.plus(PROGRESS);
             }
-            if now >= end && backlog == Backlog::None && self.machine.in_flight() == 0 {
+            let all = handed_over.next() >= due.next().min(end);
+            if now >= end && all && self.machine.in_flight() == 0 {
                 let counters = self.machine.counters();
                 let (files, mut report) = book.close(now, end, self.plan.cluster.servers.len());
                 report.duplicates = counters.duplicates - before.duplicates;
                 report.retries = counters.retries - before.retries;
                 report.engine = self.engine();
+                let moved = self.moved();
+                report.datagrams = Datagrams {
+                    sent: moved.sent - moved_before.sent,
+                    received: moved.received - moved_before.received,
+                    syscalls: moved.syscalls - moved_before.syscalls,
+                };
                 self.files = files.map_err(LoadError::File)?;
                 return Ok(report);
             }
             let start = match backlog {
                 Backlog::Blocked => LocalTime::NEVER,
-                Backlog::More => now,
-                Backlog::None if handed_over.next() < end => handed_over.next(),
+                Backlog::More => next_turn,
+                Backlog::None if handed_over.next() < end => handed_over.next().max(next_turn),
                 Backlog::None => LocalTime::NEVER,
             };
             self.sleep(now, start, end, next_progress, phase.rate);
