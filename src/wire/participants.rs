@@ -49,15 +49,32 @@ impl<'a> Participants<'a> {
     pub fn iter(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
         self.0.as_chunks::<4>().0.iter().map(|id| NodeId::new(u32::from_le_bytes(*id)))
     }
-    /// The first id that appears twice. Quadratic, at most 64 * 63 / 2 comparisons of bytes in the first-level cache.
+    /// An id that appears twice, if there is one.
+    ///
+    /// Few are compared each with each. Of many, only those whose place in a filter of 1024 bits is taken; that is every
+    /// one only if somebody chooses ids to that end, and then costs a microsecond.
     #[must_use]
     pub fn repeated(self) -> Option<NodeId> {
         let (ids, _) = self.0.as_chunks::<4>();
         debug_assert!(ids.len() <= PARTICIPANTS_MAX, "counted before");
-        let twice = ids.iter().enumerate().find(|(at, id)| ids[..*at].contains(id));
+        let mut filter = [0_u64; 16];
+        let twice = ids.iter().enumerate().find(|(at, id)| {
+            let seen_before = || ids[..*at].contains(id);
+            if ids.len() <= FEW {
+                return seen_before();
+            }
+            let [low, high, ..] = u32::from_le_bytes(**id).wrapping_mul(0x9e37_79b1).to_be_bytes();
+            let (word, bit) = (usize::from(low >> 4), 1 << (((low & 0xf) << 2) | (high >> 6)));
+            let taken = filter[word] & bit != 0;
+            filter[word] |= bit;
+            taken && seen_before()
+        });
         twice.map(|(_, id)| NodeId::new(u32::from_le_bytes(*id)))
     }
 }
+
+/// Up to here comparing each with each costs less than the filter.
+const FEW: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -73,5 +90,22 @@ mod tests {
         assert_eq!(all.repeated(), Some(NodeId::new(1)));
         assert_eq!(Participants::new(&bytes[..8]).repeated(), None);
         assert!(Participants::default().is_empty());
+    }
+
+    #[test]
+    fn repeat_is_found_wherever_it_is() {
+        for len in [2_u32, 8, 9, 64] {
+            for (first, second) in (0..len).flat_map(|first| (first + 1..len).map(move |second| (first, second))) {
+                let mut bytes = [0; 256];
+                let used = &mut bytes[..4 * len as usize];
+                for (id, slot) in (0..).zip(used.as_chunks_mut::<4>().0) {
+                    let id: u32 = if id == second { first } else { id };
+                    *slot = (id * 7919).to_le_bytes();
+                }
+                assert_eq!(Participants::new(used).repeated(), Some(NodeId::new(first * 7919)));
+                let before = &used[..4 * second as usize];
+                assert_eq!(Participants::new(before).repeated(), None);
+            }
+        }
     }
 }
