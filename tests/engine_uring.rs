@@ -59,11 +59,7 @@ fn collect(uring: &mut Uring, count: usize) -> Vec<(SocketAddr, Vec<u8>, bool)> 
 }
 
 fn send(uring: &mut Uring, to: SocketAddr, data: &[u8]) {
-    let fill = &mut |buffer: &mut [u8]| {
-        buffer[..data.len()].copy_from_slice(data);
-        data.len()
-    };
-    uring.send(FIRST, to, fill).expect("a send buffer");
+    uring.send_bytes(FIRST, to, data).expect("a send buffer");
 }
 
 fn echo_between(host: &str) {

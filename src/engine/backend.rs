@@ -83,6 +83,20 @@ pub trait Io {
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<(), SendRefused>;
 
+    /// Queues `data` as one datagram.
+    ///
+    /// # Errors
+    /// [`SendRefused`]; counted.
+    ///
+    /// # Panics
+    /// If `data` is longer than [`Io::payload_max`].
+    fn send_bytes(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<(), SendRefused> {
+        self.send(socket, to, &mut |buffer| {
+            buffer[..data.len()].copy_from_slice(data);
+            data.len()
+        })
+    }
+
     /// The longest payload that can be sent or received.
     fn payload_max(&self) -> usize;
 }

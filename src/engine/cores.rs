@@ -24,7 +24,7 @@ use crate::protocol::{LocalTime, Span, Timestamp};
 
 /// Most rounds of role turns before what they sent leaves.
 pub const ROUNDS_MAX: usize = 4;
-/// Spinning before parking when [`Waiting::Auto`] finds a processor for the thread alone.
+/// Spinning before parking when [`Waiting::Auto`] finds processors to spare.
 pub const AUTO_SPIN: Span = Span::micros(50);
 
 /// Both clocks, read together.
@@ -96,7 +96,8 @@ pub enum Waiting {
     },
     /// Sleep at once.
     Park,
-    /// `Hybrid` with [`AUTO_SPIN`] if the machine has a processor for each thread and one to spare, else `Park`.
+    /// `Hybrid` with [`AUTO_SPIN`] if the machine has at least four processors and more than two for each thread, else
+    /// `Park`: a spinner is welcome only where nobody else wants its processor, and other processes are not seen here.
     Auto,
 }
 
@@ -109,7 +110,7 @@ impl Waiting {
 
     fn resolve_with(self, threads: usize, cpus: usize) -> Self {
         match self {
-            Self::Auto if cpus > threads => Self::Hybrid { spin: AUTO_SPIN },
+            Self::Auto if cpus >= 4 && cpus > 2 * threads => Self::Hybrid { spin: AUTO_SPIN },
             Self::Auto => Self::Park,
             chosen => chosen,
         }
@@ -277,14 +278,14 @@ impl<B: Backend> Core<B> {
     }
 
     fn poll(mut self, stop: &Stop) -> CoreReport {
-        while !self.turn() && !stop.is_forced() {}
+        while !self.turn(stop) {}
         self.backend.flush();
         self.publish();
         CoreReport { io: *self.backend.counters(), ..self.report }
     }
 
-    /// One turn; `true` once every role has finished.
-    fn turn(&mut self) -> bool {
+    /// One turn; `true` once every role has finished or `stop` is forced.
+    fn turn(&mut self, stop: &Stop) -> bool {
         self.backend.fetch();
         let begun = Now::read();
         let got = self.receive(begun);
@@ -305,12 +306,15 @@ impl<B: Backend> Core<B> {
             self.last_busy = now.local;
             self.publish();
         }
-        if round.finished || round.work > 0 || more {
+        // Looked at after `receive` heard the bell and before sleep: a stop that rang before that is seen here, and one that
+        // rings later ends the sleep. Anywhere else the core could sleep through it.
+        let ended = round.finished || stop.is_forced();
+        if ended || round.work > 0 || more {
             self.backend.flush();
         } else {
             self.idle(now.local, round.wake, work);
         }
-        round.finished
+        ended
     }
 
     fn receive(&mut self, now: Now) -> usize {
@@ -483,9 +487,10 @@ mod tests {
     use super::{AUTO_SPIN, Waiting};
 
     #[test]
-    fn auto_spins_only_with_a_processor_to_spare() {
-        assert_eq!(Waiting::Auto.resolve_with(2, 2), Waiting::Park);
-        assert_eq!(Waiting::Auto.resolve_with(2, 3), Waiting::Hybrid { spin: AUTO_SPIN });
+    fn auto_spins_only_with_processors_to_spare() {
+        assert_eq!(Waiting::Auto.resolve_with(1, 3), Waiting::Park);
+        assert_eq!(Waiting::Auto.resolve_with(2, 4), Waiting::Park);
+        assert_eq!(Waiting::Auto.resolve_with(2, 5), Waiting::Hybrid { spin: AUTO_SPIN });
         assert_eq!(Waiting::Spin.resolve_with(8, 1), Waiting::Spin);
     }
 }

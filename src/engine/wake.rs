@@ -167,7 +167,9 @@ mod models {
 
     /// A lost wake-up would leave the sleeper waiting for ever, which loom reports as a deadlock.
     fn sleeper_sees_all(wakers: u32) {
-        loom::model(move || {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
             let doze = Arc::new(Doze::new());
             let event = Arc::new(Notify::new());
             let pushed: Vec<_> = (0..wakers).map(|_| Arc::new(AtomicU32::new(0))).collect();

@@ -69,7 +69,8 @@ impl UringConfig {
 
     /// Room for every send, and for arming every socket and the bell.
     fn submissions(&self) -> u32 {
-        (u32::from(self.send_buffers) + 1).next_power_of_two()
+        let armings = u32::try_from(SOCKETS_MAX).unwrap_or(u32::MAX) + 1;
+        (u32::from(self.send_buffers) + armings).next_power_of_two()
     }
 
     /// Room for a completion of every receive buffer, the end of every receive, every failed send and the bell.
@@ -211,7 +212,7 @@ fn build(config: &UringConfig, sockets: usize) -> Result<(IoUring, TaskWork), Ur
         (TaskWork::Cooperative, true),
         (TaskWork::Interrupting, true),
     ];
-    let (submissions, completions) = (config.submissions() + 64, config.completions(sockets));
+    let (submissions, completions) = (config.submissions(), config.completions(sockets));
     let bytes = 64 * submissions as usize + 16 * completions as usize;
     for (task_work, index_array) in ladder {
         let mut builder = IoUring::builder();
