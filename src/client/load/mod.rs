@@ -38,10 +38,12 @@ const RECEIVE_BATCH: usize = 64;
 /// Requests started in one turn, so that answers are not left waiting while a backlog is worked off.
 const SUBMIT_BATCH: u32 = 256;
 /// Up to this rate the last stretch before a start is spun.
-const SPIN_RATE_MAX: f64 = 5_000.0;
+const SPIN_RATE_MAX: f64 = 2_000.0;
 /// How early a spinning generator wakes: what a timer is late by.
-const SPIN: Span = Span::micros(60);
-/// Above that rate, starts are looked at this often at most: those of one turn share a datagram and a system call.
+const SPIN: Span = Span::micros(40);
+/// From this rate on, starts are looked at every [`PACE`] at most: those of one turn share a datagram and a system call.
+const PACE_RATE_MIN: f64 = 5_000.0;
+/// See [`PACE_RATE_MIN`].
 const PACE: Span = Span::micros(64);
 /// How often progress is told.
 const PROGRESS: Span = Span::millis(200);
@@ -274,7 +276,7 @@ impl Generator {
         let seed = self.plan.seed.wrapping_add(self.phases);
         let mut due = Schedule::new(seed, self.plan.arrival, phase.rate, start);
         let mut handed_over = due.clone();
-        let pace = if phase.rate > SPIN_RATE_MAX { PACE } else { Span::default() };
+        let pace = if phase.rate >= PACE_RATE_MIN { PACE } else { Span::default() };
         let (mut next_progress, mut next_turn) = (start, start);
         let (before, moved_before) = (self.machine.counters(), self.moved());
         loop {
@@ -378,21 +380,21 @@ impl Generator {
         Backlog::More
     }
 
-    /// Takes what has come in, and what is due in the machine. The clock is read after receiving began, so that no answer is
-    /// dated before it came.
+    /// Takes what has come in, and what is due in the machine. The clock is read once a datagram is there, so that no
+    /// answer is dated before it came.
     fn take(&mut self, sink: &mut impl FnMut(LocalTime, Event<'_>)) -> LocalTime {
         let Self { machine, backend: Ring(backend), plan, .. } = self;
         backend.fetch();
-        let now = clock::monotonic();
-        let mut tell = |event: Event<'_>| sink(now, event);
+        let mut now = clock::monotonic();
         while backend.receive(RECEIVE_BATCH, &mut |got: Received<'_>| {
             let server = ServerId::from_place(got.socket.place());
             if let Some(server) = server.filter(|server| plan.cluster.servers[server.place()] == got.from) {
-                machine.receive(now, server, got.data, &mut tell);
+                now = clock::monotonic();
+                machine.receive(now, server, got.data, &mut |event| sink(now, event));
             }
         }) == RECEIVE_BATCH
         {}
-        machine.tick(now, &mut tell);
+        machine.tick(now, &mut |event| sink(now, event));
         now
     }
 
