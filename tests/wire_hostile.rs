@@ -51,7 +51,8 @@ fn read_peer(body: &[u8]) -> Result<usize, WireError> {
     let mut buf = vec![0; body.len()];
     let mut again = BodyWriter::new(&mut buf);
     let mut messages = 0;
-    for message in peer::parse(body)? {
+    for message in peer::messages(body) {
+        let message = message?;
         messages += 1;
         if let PeerMessage::Frame(frame) = message {
             assert_eq!(frame.entries().count(), usize::from(frame.count()));

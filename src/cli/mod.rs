@@ -14,6 +14,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 pub mod config;
+pub mod demo;
 pub mod error;
 pub mod hist;
 pub mod init;
@@ -21,6 +22,7 @@ pub mod keygen;
 pub mod load;
 pub mod order;
 pub mod out;
+pub mod serve;
 pub mod target;
 pub mod verify;
 
@@ -45,12 +47,16 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Run a cluster on this machine, load it, verify the order
+    Demo(demo),
     /// Write the configuration and the key of a new cluster
     Init(init),
     /// Check a configuration, or show what is in force
     Config(config),
     /// Make a cluster key, or the key of one principal
     Keygen(keygen),
+    /// Run one server
+    Serve(serve),
     /// Have one transaction ordered
     Order(order),
     /// Offer requests at a rate and report what became of them

@@ -9,7 +9,19 @@
 
 use core::fmt;
 
+pub mod acks;
+pub mod config;
+pub mod genesis;
+pub mod hlc;
+pub mod inflight;
 pub mod ledger;
+pub mod machine;
+pub mod merge;
+mod normal;
+pub mod plant;
+pub mod repair;
+pub mod store;
+pub mod stream;
 
 /// Most servers in a cluster (1, 3, 5 or 7).
 pub const SERVERS_MAX: usize = 7;

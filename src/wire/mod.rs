@@ -24,6 +24,7 @@
 
 pub mod answer;
 pub mod auth;
+pub mod builder;
 pub mod bytes;
 pub mod change;
 pub mod client;

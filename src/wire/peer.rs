@@ -22,7 +22,7 @@
 //! A body may hold several messages; a header, if there is one, comes first. Frames that belong to a REPORT or ACCEPT
 //! follow it as FRAME messages of the same datagram, or of others.
 //!
-//! **Invariants**: [`parse`] validates a whole body; [`PeerMessages`] then cannot fail.
+//! **Invariants**: [`messages`] gives whole, validated messages, up to the first that cannot be read.
 //! **Limits**: [`PULL_MAX`] frames a PULL. **Not here**: what follows from a message (`protocol`).
 
 use super::WireError;
@@ -372,32 +372,7 @@ fn read_pull(payload: &[u8]) -> Result<Pull, WireError> {
     Ok(pull)
 }
 
-/// Validates the body of a peer's datagram; nothing is acted on unless all of it can be read.
-///
-/// # Errors
-/// The first thing that is wrong with it.
-pub fn parse(body: &[u8]) -> Result<PeerMessages<'_>, WireError> {
-    for raw in RawMessages::new(body) {
-        PeerMessage::read(raw?)?;
-    }
-    Ok(PeerMessages { left: RawMessages::new(body) })
-}
-
-/// The messages of a body that [`parse`] has validated.
-#[derive(Clone, Debug)]
-pub struct PeerMessages<'a> {
-    left: RawMessages<'a>,
-}
-
-impl<'a> Iterator for PeerMessages<'a> {
-    type Item = PeerMessage<'a>;
-    fn next(&mut self) -> Option<Self::Item> {
-        let raw = self.left.next()?.ok()?;
-        let read = match raw.kind {
-            FRAME => FrameView::again(raw.payload).map(PeerMessage::Frame),
-            _ => PeerMessage::read(raw),
-        };
-        debug_assert!(read.is_ok(), "validated when parsed: {read:?}");
-        read.ok()
-    }
+/// The messages of a peer's datagram, each validated when it is reached; stop at the first error.
+pub fn messages(body: &[u8]) -> impl Iterator<Item = Result<PeerMessage<'_>, WireError>> {
+    RawMessages::new(body).map(|raw| PeerMessage::read(raw?))
 }

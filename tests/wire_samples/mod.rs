@@ -7,11 +7,12 @@ use ordain::protocol::{
     SessionId, StreamId, Timestamp, TxId,
 };
 use ordain::wire::answer::{AnswerHead, AnswerKind, AnswerSource, PartHead, put_answer};
+use ordain::wire::builder::FrameBuilder;
 use ordain::wire::client::{
     self, Confirmed, Credit, Open, OpenedSession, Refused, RequestView, put_close, put_draining, put_session,
 };
 use ordain::wire::config::{CONFIG_LEN_MAX, ConfigBody, ConfigRow, RowState};
-use ordain::wire::frame::{EntryView, FrameView, FrameWriter};
+use ordain::wire::frame::{EntryView, FrameView};
 use ordain::wire::header::{Header, HeaderFlags, OwnPart};
 use ordain::wire::peer::{
     Accept, Accepted, Ask, Challenge, ConfigRequest, Exists, Gone, Hello, Join, Own, PeerMessage, Pledge, Prepare,
@@ -97,13 +98,11 @@ pub(crate) fn entry(ts: u64, participants: &[u8]) -> EntryView<'_> {
 
 /// Two entries: at 1000 with participants 1 and 2, at 1003 with participant 258.
 pub(crate) fn frame() -> Vec<u8> {
-    let mut buf = vec![0xee; 400];
-    let mut writer = FrameWriter::new(&mut buf, stream(2, 6), FrameNo::new(17));
-    writer.push(&entry(1000, &ids(&[1, 2]))).unwrap();
-    writer.push(&entry(1003, &ids(&[258]))).unwrap();
-    let len = writer.finish();
-    buf.truncate(len);
-    buf
+    let mut builder = FrameBuilder::new(400);
+    builder.start(stream(2, 6), FrameNo::new(17));
+    builder.push(&entry(1000, &ids(&[1, 2]))).unwrap();
+    builder.push(&entry(1003, &ids(&[258]))).unwrap();
+    builder.finish().bytes().to_vec()
 }
 
 /// Calls `with` with one of each peer message.

@@ -1,7 +1,7 @@
 //! From a key's hash to a row of some table: open addressing, fixed size, deletion by shifting back.
 //!
-//! **Why our own.** The core has no std, nothing may grow after start, and a table that deletes a record for every one
-//! it adds must leave no tombstones. A slot holds 32 bits of the hash beside the row, so a key that is not there is
+//! **Why our own.** The core has no std, nothing may grow after start, and tables whose rows come and go for ever must
+//! not fill with tombstones. A slot holds 32 bits of the hash beside the row, so a key that is not there is
 //! nearly always told apart without touching a row (Knuth, TAOCP 3, 6.4, algorithms L and R).
 //! **Invariants**: never more than half full; a probe from a key's home meets no empty slot before the key.
 //! **Limits**: rows below 2^31. **Not here**: the keys; the caller compares them.
@@ -46,6 +46,13 @@ impl Index {
             }
             at = (at + 1) & self.mask;
         }
+    }
+
+    /// Reads the slot that a hash belongs to, and tells the row in it, if any.
+    #[inline]
+    pub(super) fn warm(&self, hash: u32) -> Option<u32> {
+        let slot = self.slots[self.home(hash)];
+        (slot != 0).then(|| row(slot))
     }
 
     /// Adds a row. The caller knows that its key is not there.

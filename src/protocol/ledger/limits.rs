@@ -9,7 +9,7 @@
 use thiserror::Error;
 
 use super::hash::fold;
-use super::{CREATED_AHEAD_MAX, index, nodes, records, sessions};
+use super::{CREATED_AHEAD_MAX, nodes, records, sessions};
 use crate::protocol::{PARTICIPANTS_MAX, Span, WINDOW};
 
 /// Most rows of any table of a ledger.
@@ -88,7 +88,7 @@ impl Limits {
         in_range("retain_parts", self.retain_parts, PARTICIPANTS_MAX, ROWS_MAX)?;
         in_range("sessions", self.sessions, 1, ROWS_MAX / WINDOW)?;
         in_range("sessions_per_key", self.sessions_per_key, 1, self.sessions)?;
-        in_range("participants", self.participants, 1, ROWS_MAX)?;
+        in_range("participants", self.participants, 1, ROWS_MAX / 4)?;
         if (Span::secs(1)..=Span::secs(30 * 86_400)).contains(&self.session_ttl) {
             Ok(())
         } else {
@@ -121,7 +121,6 @@ impl Limits {
         records::bytes(self.retain_entries, self.retain_parts)
             + sessions::bytes(self.sessions)
             + nodes::bytes(self.participants)
-            + index::bytes(self.retain_entries)
     }
 }
 

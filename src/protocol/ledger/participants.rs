@@ -30,7 +30,7 @@ pub enum ParticipantsError {
 }
 
 /// Participant ids as on the wire, in the order of the request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Participants<'a>(&'a [[u8; 4]]);
 
 impl<'a> Participants<'a> {
@@ -55,6 +55,31 @@ impl<'a> Participants<'a> {
         Self(ids)
     }
 
+    /// Wraps `n` times 4 bytes, unchecked; up to 3 bytes beyond the last whole id are left out.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes.as_chunks::<4>().0)
+    }
+
+    /// Writes `ids` into `buf` as they travel, and borrows them there; `None` if there is no room.
+    #[must_use]
+    pub fn encode(ids: &[NodeId], buf: &'a mut [u8]) -> Option<Self> {
+        let used = buf.get_mut(..4 * ids.len())?;
+        for (slot, id) in used.as_chunks_mut::<4>().0.iter_mut().zip(ids) {
+            *slot = id.get().to_le_bytes();
+        }
+        Some(Self::new(used))
+    }
+
+    /// The first id that is named twice.
+    #[must_use]
+    pub fn repeated(self) -> Option<NodeId> {
+        match self.check() {
+            Err(ParticipantsError::Twice(id)) => Some(id),
+            _ => None,
+        }
+    }
+
     /// Whether these are 1..[`PARTICIPANTS_MAX`] distinct ids. A few nanoseconds for a few of them.
     ///
     /// # Errors
@@ -65,15 +90,16 @@ impl<'a> Participants<'a> {
             1..=PARTICIPANTS_MAX => {}
             more => return Err(ParticipantsError::TooMany(more)),
         }
-        // One bit per id, by the top of a product: earlier ids are compared only where the bit was set before.
-        let mut seen = 0_u64;
+        // One of 512 bits per id, by the top of a product: earlier ids are compared only where it was set before.
+        let mut seen = [0_u64; 8];
         for (place, id) in self.0.iter().enumerate() {
             let plain = u32::from_le_bytes(*id);
-            let bit = 1_u64 << (u64::from(plain).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58);
-            if seen & bit != 0 && self.0[..place].contains(id) {
+            let top = u64::from(plain).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55;
+            let (word, bit) = (&mut seen[top as usize >> 6], 1_u64 << (top & 63));
+            if *word & bit != 0 && self.0[..place].contains(id) {
                 return Err(ParticipantsError::Twice(NodeId::new(plain)));
             }
-            seen |= bit;
+            *word |= bit;
         }
         Ok(())
     }

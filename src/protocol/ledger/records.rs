@@ -13,12 +13,12 @@ use core::iter::FusedIterator;
 
 use super::Participants;
 use super::hash::Places;
-use super::index::Index;
+use super::txs::{self, Retained, Txs};
 use crate::protocol::{NodeId, OrderNo, ParticipantSeq, Timestamp, TxId};
 
-/// Bytes the two rings take.
+/// Bytes the rings and the index take.
 pub(super) const fn bytes(entries: usize, parts: usize) -> usize {
-    entries * size_of::<Row>() + parts * size_of::<PartRow>()
+    entries * size_of::<Row>() + parts * size_of::<PartRow>() + txs::bytes(entries)
 }
 
 /// A part of a record: by order number, and place among its parts. Eight bytes: the place above 56 bits of number.
@@ -67,7 +67,7 @@ const _: () = assert!(size_of::<Row>() == 32 && size_of::<PartRow>() == 24);
 pub(super) struct Records {
     rows: Vec<Row>,
     parts: Vec<PartRow>,
-    by_tx: Index,
+    by_tx: Txs,
     places: Places,
     /// Number of the newest record, and the row it is in.
     last: OrderNo,
@@ -86,7 +86,7 @@ impl Records {
         Self {
             rows: vec![row; entries],
             parts: vec![part; parts],
-            by_tx: Index::new(entries),
+            by_tx: Txs::new(entries),
             places,
             last: OrderNo::new(0),
             newest: entries - 1,
@@ -112,10 +112,14 @@ impl Records {
     /// The record of a transaction.
     #[inline]
     pub(super) fn find(&self, tx: TxId) -> Option<OrderNo> {
-        let row = self.by_tx.find(self.places.tx(tx), |row| self.rows[row as usize].tx == tx)?;
-        let row = row as usize;
-        let back = if row <= self.newest { self.newest - row } else { self.newest + self.rows.len() - row };
-        Some(OrderNo::new(self.last.get() - back as u64))
+        let is = |order| self.record(order).is_some_and(|record| record.row.tx == tx);
+        self.by_tx.find(self.places.tx(tx), self.retained(), is)
+    }
+
+    /// Reads the line of the index that a transaction belongs to.
+    #[inline]
+    pub(super) fn warm(&self, tx: TxId) -> u64 {
+        self.by_tx.warm(self.places.tx(tx))
     }
 
     /// The record of a number, while it is retained.
@@ -155,8 +159,7 @@ impl Records {
         self.newest = if self.newest + 1 == self.rows.len() { 0 } else { self.newest + 1 };
         let parts = u8::try_from(wanted).expect("checked: at most 64 participants");
         self.rows[self.newest] = Row { ts, tx, first_part, parts };
-        let row = u32::try_from(self.newest).expect("limits are checked to fit 32 bits");
-        self.by_tx.insert(self.places.tx(tx), row);
+        self.by_tx.insert(self.places.tx(tx), self.retained());
         self.last = self.last.next();
         self.len += 1;
         dropped
@@ -165,10 +168,12 @@ impl Records {
     fn drop_oldest(&mut self) {
         let back = self.len - 1;
         let oldest = if back <= self.newest { self.newest - back } else { self.newest + self.rows.len() - back };
-        let row = self.rows[oldest];
-        self.by_tx.remove(self.places.tx(row.tx), u32::try_from(oldest).expect("limits are checked to fit 32 bits"));
-        self.parts_len -= usize::from(row.parts);
+        self.parts_len -= usize::from(self.rows[oldest].parts);
         self.len -= 1;
+    }
+
+    const fn retained(&self) -> Retained {
+        Retained { last: self.last.get(), len: self.len as u64 }
     }
 
     fn part(&self, row: &Row, place: usize) -> Part {

@@ -47,6 +47,7 @@ struct Row {
     id: SessionId,
     last_used: Timestamp,
     highest: RequestNo,
+    principal: Principal,
     key: u32,
 }
 
@@ -83,7 +84,10 @@ impl Sessions {
         let free = || (0..u32::try_from(rows).expect("limits are checked to fit 32 bits")).rev().collect::<Vec<_>>();
         let (zero, id) = (Timestamp::new(0), SessionId::default());
         Self {
-            rows: vec![Row { id, last_used: zero, highest: RequestNo::new(0), key: 0 }; rows],
+            rows: vec![
+                Row { id, last_used: zero, highest: RequestNo::new(0), principal: Principal::new(0), key: 0 };
+                rows
+            ],
             windows: vec![[0; WINDOW]; rows],
             free: free(),
             index: Index::new(rows),
@@ -127,8 +131,15 @@ impl Sessions {
     #[inline]
     pub(super) fn find(&self, principal: Principal, id: SessionId) -> Option<Result<u32, Refusal>> {
         let row = self.index.find(self.places.session(id), |row| self.rows[row as usize].id == id)?;
-        let owner = self.keys[self.rows[row as usize].key as usize].principal;
-        Some(if owner == principal { Ok(row) } else { Err(Refusal::SessionUnknown) })
+        Some(if self.rows[row as usize].principal == principal { Ok(row) } else { Err(Refusal::SessionUnknown) })
+    }
+
+    /// Reads the session that an id probably has, and the slot of the request in it.
+    #[inline]
+    pub(super) fn warm(&self, id: SessionId, request: RequestNo) -> u64 {
+        self.index
+            .warm(self.places.session(id))
+            .map_or(0, |row| self.rows[row as usize].highest.get() ^ self.windows[row as usize][place(request)])
     }
 
     /// Whether a session created then is too old at `now` to enter the table, now or ever.
@@ -202,7 +213,7 @@ impl Sessions {
         let key = self.find_key(principal).unwrap_or_else(|| self.add_key(principal));
         let row = self.free.pop().expect("room was made");
         let at = row as usize;
-        self.rows[at] = Row { id, last_used: now, highest: RequestNo::new(0), key };
+        self.rows[at] = Row { id, last_used: now, highest: RequestNo::new(0), principal, key };
         self.windows[at] = [0; WINDOW];
         self.index.insert(self.places.session(id), row);
         self.by_use.push(&mut self.links, row);

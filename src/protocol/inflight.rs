@@ -1,0 +1,212 @@
+//! Requests this server has stamped and not yet delivered, with who waits for each answer.
+//!
+//! **Why.** A retry of what is under way must not be stamped again (section 11: one copy a server is enough), only its
+//! answer must go to the newest attempt. Own entries are delivered in the order they were stamped, so a queue beside
+//! the own stream finds each waiter without a look-up.
+//! **Invariants**: an entry of the own stream and its waiter leave together, first in, first out.
+//! **Limits**: the number of requests under way given at construction; full means refused (`overloaded`).
+//! **Not here**: whether a request was answered before (the ledger knows).
+use super::{Principal, RequestNo, SessionId, TxId};
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// What names a request: the same through all its attempts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestKey {
+    /// Whose session it is.
+    pub principal: Principal,
+    /// The session.
+    pub session: SessionId,
+    /// The request's number in it.
+    pub request: RequestNo,
+}
+
+impl RequestKey {
+    fn hash(&self) -> u64 {
+        // Sessions have random parts and requests count up: one multiplication spreads both.
+        let mixed = self.session.nonce
+            ^ self.session.created.get().rotate_left(32)
+            ^ self.request.get().wrapping_mul(0xA076_1D64_78BD_642F)
+            ^ self.principal.get();
+        let product = u128::from(mixed) * 0xE703_7ED1_A0B4_28DB_u128;
+        // The two halves of the product, folded.
+        u64::try_from(product >> 64).unwrap_or(0) ^ u64::try_from(product & u128::from(u64::MAX)).unwrap_or(0)
+    }
+}
+
+/// One request under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<W> {
+    /// Which request.
+    pub key: RequestKey,
+    /// Its transaction.
+    pub tx: TxId,
+    /// A digest of its participants, so that a retry with others is told.
+    pub participants: u64,
+    /// How deep a history the newest attempt asked for.
+    pub depth: u8,
+    /// Where the newest attempt's answer goes; none once answered.
+    pub waiter: Option<W>,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// The table and the queue.
+#[derive(Debug)]
+pub struct Inflight<W> {
+    /// A ring: own entries in the order they were stamped.
+    ring: Box<[Option<Waiting<W>>]>,
+    /// Open addressing over positions in the ring, with deletion by moving back what follows.
+    index: Box<[u32]>,
+    head: usize,
+    len: usize,
+}
+
+impl<W: Copy> Inflight<W> {
+    /// Room for `most` requests under way (at least 1). Takes all its memory here.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        let most = most.clamp(1, 1 << 24);
+        Self {
+            ring: vec![None; most].into_boxed_slice(),
+            index: vec![NONE; (most * 2).next_power_of_two()].into_boxed_slice(),
+            head: 0,
+            len: 0,
+        }
+    }
+
+    /// Memory that a table for `most` requests takes.
+    #[must_use]
+    pub fn memory(most: usize) -> usize {
+        most * size_of::<Option<Waiting<W>>>() + (most * 2).next_power_of_two() * 4
+    }
+
+    /// How many are under way.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Nothing is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// No room for another.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len == self.ring.len()
+    }
+
+    fn mask(&self) -> usize {
+        self.index.len() - 1
+    }
+
+    fn bucket(&self, key: &RequestKey) -> usize {
+        usize::try_from(key.hash() & self.mask() as u64).unwrap_or(0)
+    }
+
+    fn at(&self, bucket: usize) -> Option<&Waiting<W>> {
+        let place = self.index[bucket];
+        if place == NONE { None } else { self.ring[place as usize].as_ref() }
+    }
+
+    fn find_bucket(&self, key: &RequestKey) -> Option<usize> {
+        let mut bucket = self.bucket(key);
+        while let Some(waiting) = self.at(bucket) {
+            if waiting.key == *key {
+                return Some(bucket);
+            }
+            bucket = (bucket + 1) & self.mask();
+        }
+        None
+    }
+
+    /// The request under way by this name.
+    pub fn find(&mut self, key: &RequestKey) -> Option<&mut Waiting<W>> {
+        let bucket = self.find_bucket(key)?;
+        let place = self.index[bucket];
+        self.ring[place as usize].as_mut()
+    }
+
+    /// Adds a request just stamped, the last of the queue. False if there is no room; its name must not be under way.
+    pub fn push(&mut self, waiting: Waiting<W>) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let place = (self.head + self.len) % self.ring.len();
+        let mut bucket = self.bucket(&waiting.key);
+        while self.index[bucket] != NONE {
+            bucket = (bucket + 1) & self.mask();
+        }
+        self.index[bucket] = u32::try_from(place).unwrap_or(NONE);
+        self.ring[place] = Some(waiting);
+        self.len += 1;
+        true
+    }
+
+    /// Removes the oldest, when its entry is delivered.
+    pub fn pop(&mut self) -> Option<Waiting<W>> {
+        let waiting = self.ring[self.head]?;
+        if let Some(bucket) = self.find_bucket(&waiting.key) {
+            self.vacate(bucket);
+        }
+        self.ring[self.head] = None;
+        self.head = (self.head + 1) % self.ring.len();
+        self.len -= 1;
+        Some(waiting)
+    }
+
+    /// Empties a bucket and moves back what would no longer be found past the hole.
+    fn vacate(&mut self, bucket: usize) {
+        let mut hole = bucket;
+        let mut next = (bucket + 1) & self.mask();
+        while let Some(waiting) = self.at(next) {
+            let home = self.bucket(&waiting.key);
+            // How far each lies past its home: it may move back if the hole is not before its home.
+            if (next.wrapping_sub(home) & self.mask()) >= (next.wrapping_sub(hole) & self.mask()) {
+                self.index[hole] = self.index[next];
+                hole = next;
+            }
+            next = (next + 1) & self.mask();
+        }
+        self.index[hole] = NONE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Timestamp;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn waiting(n: u64) -> Waiting<u64> {
+        let session = SessionId { created: Timestamp::new(n / 3), nonce: n % 3 };
+        let key = RequestKey { principal: Principal::new(1), session, request: RequestNo::new(n) };
+        Waiting { key, tx: TxId::default(), participants: 0, depth: 0, waiter: Some(n) }
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_a_queue_holds_and_nothing_else(steps in prop::collection::vec(0_u8..3, 1..400)) {
+            let mut table = Inflight::new(13);
+            let mut plain = VecDeque::new();
+            for (n, step) in steps.into_iter().enumerate() {
+                let n = n as u64;
+                if step == 0 {
+                    prop_assert_eq!(table.pop().and_then(|got| got.waiter), plain.pop_front());
+                } else {
+                    let pushed = table.push(waiting(n));
+                    prop_assert_eq!(pushed, plain.len() < 13);
+                    if pushed { plain.push_back(n); }
+                }
+                for other in 0..=n {
+                    let found = table.find(&waiting(other).key).and_then(|got| got.waiter);
+                    prop_assert_eq!(found, plain.contains(&other).then_some(other));
+                }
+            }
+        }
+    }
+}

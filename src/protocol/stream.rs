@@ -1,0 +1,366 @@
+//! One stream as this server knows it: what it holds, what was promised, what is delivered, what is missing.
+//!
+//! **Why.** Acceptance without gaps makes "how many frames I hold" one number, which is all that acknowledgements,
+//! promises and pulls speak of (R-ACCEPT, R-TAKE).
+//! **Invariants**, asserted where the order hangs on them: time stamps rise along the stream; the promise never falls;
+//! a frame that is not delivered is never dropped (R-DISCARD).
+//! **Limits**: the bytes of the store; [`REORDER_MAX`] frames that came too early.
+//! **Not here**: which streams there are (`config`), when an entry may be delivered (`merge`).
+use super::plant::{Fault, Plant};
+use super::store::Store;
+use super::{FrameNo, LocalTime, Span, StreamId, Timestamp};
+use crate::wire::frame::{EntryView, FRAME_HEAD_LEN, FrameView};
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// Frames that may wait for an earlier one. As many as one PULL brings.
+pub const REORDER_MAX: usize = 64;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceptance {
+    /// Held, and perhaps some that had waited for it.
+    Accepted,
+    /// Held before.
+    Duplicate,
+    /// A frame before it is missing: it waits, unacknowledged.
+    Early,
+    /// No room, here or among those that wait; it will be pulled later.
+    NoRoom,
+    /// Its time stamps do not rise above what the stream holds: its author is defective.
+    NotRising,
+}
+
+/// Frames that came before an earlier one.
+#[derive(Debug)]
+struct Early {
+    bytes: Box<[u8]>,
+    lens: Box<[Option<(FrameNo, usize)>]>,
+    frame_max: usize,
+}
+
+impl Early {
+    fn new(frame_max: usize) -> Self {
+        Self {
+            bytes: vec![0; frame_max * REORDER_MAX].into_boxed_slice(),
+            lens: vec![None; REORDER_MAX].into_boxed_slice(),
+            frame_max,
+        }
+    }
+
+    fn slot(s: FrameNo) -> usize {
+        usize::try_from(s.get() % REORDER_MAX as u64).unwrap_or(0)
+    }
+
+    fn put(&mut self, s: FrameNo, frame: &[u8]) -> bool {
+        let slot = Self::slot(s);
+        if frame.len() > self.frame_max {
+            return false;
+        }
+        let start = slot * self.frame_max;
+        self.bytes[start..start + frame.len()].copy_from_slice(frame);
+        self.lens[slot] = Some((s, frame.len()));
+        true
+    }
+
+    fn get(&self, s: FrameNo) -> Option<&[u8]> {
+        let slot = Self::slot(s);
+        let (held, len) = self.lens[slot]?;
+        let start = slot * self.frame_max;
+        (held == s).then(|| &self.bytes[start..start + len])
+    }
+}
+
+/// The pulling of what is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gap {
+    /// The furthest frame that anyone is known to hold.
+    pub known: FrameNo,
+    /// When to pull next; `None` while nothing is missing.
+    pub due: Option<LocalTime>,
+    /// Pulls sent since the stream last grew.
+    pub tries: u32,
+    /// Where the last pull ends: when that has come, the next may go at once.
+    pub asked_to: FrameNo,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub struct Stream {
+    /// Which one.
+    pub id: StreamId,
+    /// Its frames.
+    pub store: Store,
+    /// What is missing.
+    pub gap: Gap,
+    promise: Timestamp,
+    claim: Option<(FrameNo, Timestamp)>,
+    last_ts: Timestamp,
+    next: FrameNo,
+    offset: usize,
+    head: Option<Timestamp>,
+    early: Early,
+    plant: Plant,
+}
+
+impl Stream {
+    /// An empty stream whose time stamps will be above `ts0`, with `bytes` of room for frames of at most `frame_max`.
+    #[must_use]
+    pub fn new(id: StreamId, ts0: Timestamp, bytes: usize, frame_max: usize, plant: Plant) -> Self {
+        Self {
+            id,
+            store: Store::new(bytes),
+            gap: Gap::default(),
+            promise: ts0,
+            claim: None,
+            last_ts: ts0,
+            next: FrameNo::new(1),
+            offset: 0,
+            head: None,
+            early: Early::new(frame_max),
+            plant,
+        }
+    }
+
+    /// Memory a stream takes.
+    #[must_use]
+    pub fn memory(bytes: usize, frame_max: usize) -> usize {
+        Store::memory(bytes) + REORDER_MAX * (frame_max + size_of::<Option<(FrameNo, usize)>>())
+    }
+
+    /// How many frames are held without a gap.
+    #[must_use]
+    pub fn len(&self) -> FrameNo {
+        self.store.len()
+    }
+
+    /// No frame was ever held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == FrameNo::default()
+    }
+
+    /// Nothing at or below it follows in this stream.
+    #[must_use]
+    pub fn promise(&self) -> Timestamp {
+        self.promise
+    }
+
+    /// Time stamp of the last entry held.
+    #[must_use]
+    pub fn last_ts(&self) -> Timestamp {
+        self.last_ts
+    }
+
+    /// Time stamp of the first entry not delivered.
+    #[must_use]
+    pub fn head(&self) -> Option<Timestamp> {
+        self.head
+    }
+
+    /// The frame that the first entry not delivered is in (the next to come, if all are delivered).
+    #[must_use]
+    pub fn head_frame(&self) -> FrameNo {
+        self.next
+    }
+
+    /// When the frame of the first undelivered entry was accepted.
+    #[must_use]
+    pub fn head_accepted(&self) -> Option<LocalTime> {
+        self.head?;
+        self.store.held(self.next).map(|held| held.accepted)
+    }
+
+    /// The first entry not delivered, and where the next begins.
+    #[must_use]
+    pub fn head_entry(&self) -> Option<(EntryView<'_>, usize)> {
+        self.head?;
+        EntryView::at(self.store.bytes(self.next)?, self.offset)
+    }
+
+    /// Steps past the first undelivered entry; `offset` is where the next begins, as [`Stream::head_entry`] told.
+    pub fn advance(&mut self, offset: usize) {
+        let end = self.store.bytes(self.next).map_or(0, <[u8]>::len);
+        if offset >= end {
+            self.next = self.next.next();
+            self.offset = 0;
+        } else {
+            self.offset = offset;
+        }
+        self.find_head();
+    }
+
+    fn find_head(&mut self) {
+        if self.plant.is(Fault::AcceptGaps) {
+            self.next = self.next.max(self.store.first());
+        }
+        let Some(bytes) = self.store.bytes(self.next) else {
+            self.head = None;
+            return;
+        };
+        if self.offset == 0 {
+            self.offset = FRAME_HEAD_LEN;
+        }
+        self.head = EntryView::at(bytes, self.offset).map(|(entry, _)| entry.ts);
+    }
+
+    /// R-ACCEPT: the frame is held iff it is the next of its stream and its time stamps rise above what is held.
+    /// Whether this stream takes frames at all is the caller's to know. `Early` and `NoRoom` change nothing that is
+    /// ever acknowledged (S15).
+    pub fn accept(&mut self, frame: &FrameView<'_>, now: LocalTime) -> Acceptance {
+        let s = frame.number();
+        self.gap.known = self.gap.known.max(s);
+        if s <= self.len() {
+            return Acceptance::Duplicate;
+        }
+        if s > self.len().next() {
+            if self.plant.is(Fault::AcceptGaps) {
+                return self.accept_with_gap(frame, now);
+            }
+            let near = s.get() - self.len().get() <= REORDER_MAX as u64;
+            return if near && self.early.put(s, frame.bytes()) { Acceptance::Early } else { Acceptance::NoRoom };
+        }
+        let accepted = self.append(frame, now);
+        if accepted == Acceptance::Accepted {
+            self.take_early(now);
+            self.settle(now);
+        }
+        accepted
+    }
+
+    #[cfg(test)]
+    fn accept_with_gap(&mut self, frame: &FrameView<'_>, now: LocalTime) -> Acceptance {
+        self.store.skip_to(frame.number());
+        self.append(frame, now)
+    }
+
+    #[cfg(not(test))]
+    fn accept_with_gap(&mut self, _: &FrameView<'_>, _: LocalTime) -> Acceptance {
+        Acceptance::NoRoom
+    }
+
+    fn append(&mut self, frame: &FrameView<'_>, now: LocalTime) -> Acceptance {
+        if frame.first_ts() <= self.last_ts || frame.first_ts() <= self.promise_bound() {
+            return Acceptance::NotRising;
+        }
+        if !self.store.push(frame.bytes(), frame.last_ts(), now) {
+            return Acceptance::NoRoom;
+        }
+        self.grow(frame.last_ts());
+        Acceptance::Accepted
+    }
+
+    /// I8: no frame after the promised prefix has a time stamp at or below the promise. The planted faults that break
+    /// this very rule must reach the order, not this check.
+    fn promise_bound(&self) -> Timestamp {
+        let planted =
+            [Fault::PromiseWithoutPrefix, Fault::PromiseOfOtherStream, Fault::AcceptGaps, Fault::StampBelowPromise];
+        if planted.into_iter().any(|fault| self.plant.is(fault)) { Timestamp::default() } else { self.promise }
+    }
+
+    fn take_early(&mut self, now: LocalTime) {
+        loop {
+            let s = self.len().next();
+            let Some(bytes) = self.early.get(s) else { return };
+            // It was parsed when it came; the copy lies in memory of this stream only.
+            let Ok(frame) = FrameView::again(bytes) else { return };
+            if frame.first_ts() <= self.last_ts || frame.first_ts() <= self.promise_bound() {
+                return;
+            }
+            let last_ts = frame.last_ts();
+            if !self.store.push(bytes, last_ts, now) {
+                return;
+            }
+            self.grow(last_ts);
+        }
+    }
+
+    /// A frame was stored. It is a promise too, since time stamps rise: whoever lacks room for the next one must not
+    /// wait for the promise that speaks of that one, when what it holds could be delivered and make room.
+    fn grow(&mut self, last_ts: Timestamp) {
+        self.last_ts = last_ts;
+        self.promise = self.promise.max(last_ts);
+        if self.head.is_none() {
+            self.find_head();
+        }
+    }
+
+    /// After growth: a promise that waited for its prefix is taken, and pulling ends or begins anew.
+    fn settle(&mut self, now: LocalTime) {
+        if let Some((last, promise)) = self.claim
+            && self.len() >= last
+        {
+            self.promise = self.promise.max(promise);
+            self.claim = None;
+        }
+        if self.len() >= self.gap.known {
+            self.gap.due = None;
+        } else if self.len() >= self.gap.asked_to && self.gap.asked_to > FrameNo::default() {
+            // What was asked for has come: the next pull may go at once.
+            self.gap.due = Some(now);
+        }
+        self.gap.tries = 0;
+    }
+
+    /// R-TAKE, the own-part of a header or an OWN: a promise counts only once its prefix is held (S16); until then it
+    /// is kept, the newest one only, and what is missing will be pulled after `omega`.
+    pub fn take_promise(&mut self, last: FrameNo, promise: Timestamp, now: LocalTime, omega: Span) {
+        if self.len() >= last || self.plant.is(Fault::PromiseWithoutPrefix) {
+            self.promise = self.promise.max(promise);
+            return;
+        }
+        if self.claim.is_none_or(|held| (last, promise) > held) {
+            self.claim = Some((last, promise));
+        }
+        self.note_known(last, now, omega);
+    }
+
+    /// Somebody holds frames up to `last`: what is missing here will be pulled after `omega`, since it may be on its way.
+    pub fn note_known(&mut self, last: FrameNo, now: LocalTime, omega: Span) {
+        self.gap.known = self.gap.known.max(last);
+        if self.gap.known > self.len() && self.gap.due.is_none() {
+            self.gap.due = Some(now.plus(omega));
+            self.gap.tries = 0;
+            self.gap.asked_to = FrameNo::default();
+        }
+    }
+
+    /// Appends a frame of this server's own. False if there is no room.
+    ///
+    /// # Panics
+    /// If its time stamps do not rise above all before: the server's own order is broken, so it must stop.
+    pub fn append_own(&mut self, frame: &FrameView<'_>, now: LocalTime) -> bool {
+        assert_eq!(frame.number(), self.len().next(), "own frame out of turn in stream {}", self.id);
+        match self.append(frame, now) {
+            Acceptance::Accepted => true,
+            Acceptance::NoRoom => false,
+            other => panic!("own frame {} of stream {}: {other:?}", frame.number(), self.id),
+        }
+    }
+
+    /// What this server promises of its own stream; it never falls.
+    pub fn promise_own(&mut self, promise: Timestamp) {
+        self.promise = self.promise.max(promise);
+    }
+
+    /// The next pull: from the first missing frame to before what waits early, at most 64 frames.
+    #[must_use]
+    pub fn missing(&self) -> Option<(FrameNo, FrameNo)> {
+        let from = self.len().next();
+        if from > self.gap.known {
+            return None;
+        }
+        let furthest = FrameNo::new(self.gap.known.get().min(self.len().get() + REORDER_MAX as u64));
+        let mut to = from;
+        while to < furthest && self.early.get(to.next()).is_none() {
+            to = to.next();
+        }
+        Some((from, to))
+    }
+
+    /// R-DISCARD: drops what is delivered here and held everywhere; what is not delivered here is never dropped.
+    pub fn discard(&mut self, everywhere: FrameNo) {
+        let delivered = FrameNo::new(self.next.get() - 1);
+        self.store.drop_through(everywhere.min(delivered));
+    }
+}

@@ -1,0 +1,203 @@
+//! A server in the foreground: readiness, signals, the log, the end.
+//!
+//! **Why a thread of its own.** The roles never format or block; what they have to tell comes as small values through a
+//! ring, and this thread, which has nothing else to do, writes it.
+//! **Invariants**: SIGTERM and SIGINT drain: no request is admitted any more, what is held is finished; a second signal,
+//! or [`DRAIN_MAX`], ends the server at once.
+//! **Limits**: at most [`ALIKE_MAX`] events of one kind are logged in ten seconds; the rest is counted.
+//! **Not here**: what the roles do.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::assembly::Assembly;
+use super::counts::Counts;
+use crate::engine::clock;
+use crate::protocol::machine::Event;
+use crate::protocol::{Instance, LocalTime, ServerId, Span};
+use crate::wire::DropReason;
+use crate::wire::peer::SettingsMismatch;
+
+/// How long a server may take to finish what it holds.
+pub const DRAIN_MAX: Span = Span::secs(5);
+/// Most events of one kind logged in ten seconds.
+pub const ALIKE_MAX: u32 = 3;
+/// How often the log is written and signals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const REPORT_EVERY: Span = Span::secs(10);
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All it held was finished.
+    Drained,
+    /// It was told to end at once, or could not finish in time: so many requests were left unanswered.
+    Cut {
+        /// Requests stamped here and not answered.
+        left: u64,
+    },
+    /// A core ended by itself: a defect.
+    Died,
+}
+
+/// Limits repeated events of one kind.
+#[derive(Default)]
+struct Alike {
+    since: LocalTime,
+    count: [u32; 8],
+}
+
+impl Alike {
+    fn admits(&mut self, kind: usize, now: LocalTime) -> bool {
+        if now.since(self.since) >= REPORT_EVERY {
+            let suppressed: u32 = self.count.iter().map(|count| count.saturating_sub(ALIKE_MAX)).sum();
+            if suppressed > 0 {
+                info!(suppressed, "events like those above");
+            }
+            *self = Self { since: now, count: [0; 8] };
+        }
+        self.count[kind] += 1;
+        self.count[kind] <= ALIKE_MAX
+    }
+}
+
+/// Follows a running server until it ends; `signals` counts what asked it to.
+#[must_use]
+pub fn follow(mut server: Assembly, signals: &Arc<AtomicUsize>) -> End {
+    for line in server.to_string().lines() {
+        info!("{line}");
+    }
+    for shortage in &server.shortages {
+        warn!("{shortage}");
+    }
+    notify(&[sd_notify::NotifyState::Status("waiting for the other servers")]);
+    let mut alike = Alike::default();
+    let mut asked_at: Option<LocalTime> = None;
+    let mut reported = Report::new(&server.counts);
+    while !server.cores.iter().all(crate::engine::cores::Running::is_ended) {
+        std::thread::park_timeout(LOOK_EVERY);
+        let now = clock::monotonic();
+        let shared = &server.shared;
+        server.events.pop_batch(64, |event| {
+            if let Some(event) = event.take() {
+                tell(event, shared, &mut alike, now);
+            }
+        });
+        reported.look(&server.counts, server.id, now);
+        // Relaxed: a count of signals, nothing hangs on its order; its partner is the handler's add.
+        let signals = signals.load(Ordering::Relaxed);
+        if signals > 0 && asked_at.is_none() {
+            info!("asked to stop: finishing what is held");
+            notify(&[sd_notify::NotifyState::Stopping]);
+            server.stop.request();
+            asked_at = Some(now);
+        }
+        let late = asked_at.is_some_and(|at| now.since(at) >= DRAIN_MAX);
+        if late || signals > 1 {
+            server.stop.force();
+        }
+    }
+    end(server, asked_at)
+}
+
+fn end(server: Assembly, asked_at: Option<LocalTime>) -> End {
+    let (counts, forced) = (server.counts, server.stop.is_forced());
+    let died = server.cores.into_iter().map(crate::engine::cores::Running::join).any(|core| core.is_err());
+    info!("counted: {counts}");
+    if died || asked_at.is_none() {
+        error!("a core ended by itself");
+        return End::Died;
+    }
+    let left = counts.under_way.get();
+    if forced && (left > 0 || counts.order_done.get() == 0) {
+        error!(left, "ended before all was finished: other servers did not answer in time");
+        return End::Cut { left };
+    }
+    info!("ended in good order");
+    End::Drained
+}
+
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(cause) = sd_notify::notify(states) {
+        warn!(%cause, "the service manager could not be told");
+    }
+}
+
+/// What the log says every now and then.
+struct Report {
+    at: LocalTime,
+    dropped: u64,
+    ready: bool,
+}
+
+impl Report {
+    fn new(counts: &Counts) -> Self {
+        Self { at: clock::monotonic(), dropped: dropped(counts), ready: false }
+    }
+
+    fn look(&mut self, counts: &Counts, id: ServerId, now: LocalTime) {
+        if !self.ready && counts.member.get() == 1 {
+            self.ready = true;
+            let instance = Instance::new(counts.instance.get());
+            info!("server {id} ready: instance {instance}");
+            notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("ordering")]);
+        }
+        if now.since(self.at) < REPORT_EVERY {
+            return;
+        }
+        self.at = now;
+        let awaited = counts.awaited.get();
+        if !self.ready && awaited != 0 {
+            let ids: Vec<String> = (0..8).filter(|k| awaited & (1 << k) != 0).map(|k| (k + 1).to_string()).collect();
+            info!("waiting for server{} {}", if ids.len() > 1 { "s" } else { "" }, ids.join(", "));
+        }
+        let dropped = dropped(counts);
+        if dropped > self.dropped {
+            warn!("dropped {} datagrams since the last report: {counts}", dropped - self.dropped);
+            self.dropped = dropped;
+        }
+    }
+}
+
+fn dropped(counts: &Counts) -> u64 {
+    // What another instance's servers send is told as an event, not as a drop.
+    let reasons = DropReason::ALL.iter().map(|reason| reason.index());
+    reasons.map(|at| counts.peer_dropped[at].get() + counts.client_dropped[at].get()).sum()
+}
+
+fn tell(event: Event, shared: &[&'static str], alike: &mut Alike, now: LocalTime) {
+    let kind = match event {
+        Event::Entered { .. } => 0,
+        Event::NotNamed { .. } => 1,
+        Event::PeerNotNamed { .. } => 2,
+        Event::SettingsDiffer { .. } => 3,
+        Event::PeerDefect { .. } => 4,
+    };
+    if !alike.admits(kind, now) {
+        return;
+    }
+    match event {
+        Event::Entered { epoch, instance } => info!("entered epoch {epoch} of instance {instance}"),
+        Event::NotNamed { instance, standing } => error!(
+            "refused: instance {instance} lives, and another life of this server ({standing}) has its place in it. This \
+             process remembers nothing and takes no part. To begin a new instance, whose numbers start again from 1, stop \
+             all servers, then start them"
+        ),
+        Event::PeerNotNamed { server, incarnation } => warn!(
+            "server {server} was started anew (as {incarnation}) and is refused: it has forgotten what it acknowledged"
+        ),
+        Event::SettingsDiffer { server, index, mine, theirs } => {
+            let name = match index {
+                SettingsMismatch::SERVERS => "the number of servers",
+                SettingsMismatch::VACANT => "the list of vacant places",
+                _ => shared.get(usize::from(index)).copied().unwrap_or("an unknown setting"),
+            };
+            error!("server {server} is configured differently: {name} is {mine} here and {theirs} there; use one file");
+        }
+        Event::PeerDefect { server } => {
+            error!("server {server} said what no server following the protocol says: its datagrams are not trusted");
+        }
+    }
+}
