@@ -19,7 +19,7 @@ use super::target::{Target, span};
 use super::{Error, Status, out};
 use crate::client::load::{Arrival, Files, Generator, LoadError, Phase, Plan, Skew};
 use crate::client::machine::Choice;
-use crate::client::stats::Report;
+use crate::client::stats::{Report, micros, seconds};
 use crate::client::{interval_log, seed, trace};
 use crate::engine::clock;
 use crate::protocol::{PARTICIPANTS_MAX, ServerId, Span};
@@ -300,7 +300,7 @@ fn search(
         let left = Span::new(args.duration.get().saturating_sub(clock::monotonic().since(start).get()));
         let Some(phase) = search.step(left).filter(|_| !stop.is_set()) else { return Ok(outcome) };
         let report = one(generator, phase, processes, stop)?;
-        let passed = !stop.is_set() && holds(&report, target);
+        let passed = !stop.is_set() && holds(&report, phase.duration, target);
         search.took(passed);
         outcome.steps.push(Step::of(phase.rate, &report, passed));
         if passed {
@@ -316,17 +316,19 @@ fn target(args: &Args) -> Span {
     args.target_p99.unwrap_or(Span::millis(10))
 }
 
-/// Whether a run kept the target: fast enough, and nearly everything ordered.
-fn holds(report: &Report, target: Span) -> bool {
-    let fast = report.latency_us.p99 <= crate::client::stats::micros(target.get());
-    fast && report.ordered > 0 && report.ordered >= report.offered - report.offered / 100 && report.unanswered == 0
+/// Whether a run kept the target: fast enough, nearly everything ordered, and hardly later than it was due.
+fn holds(report: &Report, duration: Span, target: Span) -> bool {
+    let fast = report.latency_us.p99 <= micros(target.get());
+    let in_time = report.seconds <= 1.05 * seconds(duration);
+    let nearly_all = report.ordered > 0 && report.ordered >= report.offered - report.offered / 100;
+    fast && in_time && nearly_all && report.unanswered == 0
 }
 
 fn status(args: &Args, outcome: &Outcome, interrupted: bool) -> Status {
     let report = &outcome.report;
     let missed = match args.rate {
         Rate::Max => outcome.best.is_none(),
-        Rate::PerSecond(_) => args.target_p99.is_some_and(|target| !holds(report, target)),
+        Rate::PerSecond(_) => args.target_p99.is_some_and(|target| !holds(report, args.duration, target)),
     };
     if report.offered > 0 && report.ordered == 0 && report.refused.is_empty() {
         return Status::Unreachable;

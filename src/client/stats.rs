@@ -234,10 +234,23 @@ pub struct Report {
     pub contradictions: u64,
     /// Sends beyond the first of a request.
     pub retries: u64,
+    /// Datagrams the generator sent and received, and its system calls, warm-up included.
+    pub datagrams: Datagrams,
     /// Processor time in the measured time, by process, where known.
     pub cpu_seconds: BTreeMap<String, f64>,
     /// How datagrams were moved.
     pub engine: String,
+}
+
+/// How the generator moved its requests.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Datagrams {
+    /// Sent.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
+    /// System calls for both.
+    pub syscalls: u64,
 }
 
 /// Points of the latency from the intended start, in microseconds.

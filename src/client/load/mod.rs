@@ -21,7 +21,7 @@ pub use self::book::Progress;
 pub use self::schedule::{Arrival, Participants, Schedule, Skew};
 use super::cluster::Cluster;
 use super::machine::{Ask, Choice, Config, Event, Machine, SubmitError, Verdict};
-use super::stats::Report;
+use super::stats::{Datagrams, Report};
 use super::{interval_log, trace};
 use crate::engine::backend::{Backend, Io as _, Received, SocketId};
 use crate::engine::clock;
@@ -38,9 +38,13 @@ const RECEIVE_BATCH: usize = 64;
 /// Requests started in one turn, so that answers are not left waiting while a backlog is worked off.
 const SUBMIT_BATCH: u32 = 256;
 /// Up to this rate the last stretch before a start is spun.
-const SPIN_RATE_MAX: f64 = 5_000.0;
+const SPIN_RATE_MAX: f64 = 2_000.0;
 /// How early a spinning generator wakes: what a timer is late by.
-const SPIN: Span = Span::micros(60);
+const SPIN: Span = Span::micros(40);
+/// From this rate on, starts are looked at every [`PACE`] at most: those of one turn share a datagram and a system call.
+const PACE_RATE_MIN: f64 = 5_000.0;
+/// See [`PACE_RATE_MIN`].
+const PACE: Span = Span::micros(64);
 /// How often progress is told.
 const PROGRESS: Span = Span::millis(200);
 /// Socket buffers asked for.
@@ -218,6 +222,12 @@ impl Generator {
         self.backend.0.describe()
     }
 
+    /// Datagrams moved since the start.
+    fn moved(&self) -> Datagrams {
+        let counters = self.backend.0.counters();
+        Datagrams { sent: counters.sent, received: counters.received, syscalls: counters.enters }
+    }
+
     fn open_sessions(&mut self, patience: Span, stop: &dyn Fn() -> bool) -> Result<(), LoadError> {
         let wanted = self.machine.sessions();
         let give_up = clock::monotonic().plus(patience);
@@ -266,8 +276,9 @@ impl Generator {
         let seed = self.plan.seed.wrapping_add(self.phases);
         let mut due = Schedule::new(seed, self.plan.arrival, phase.rate, start);
         let mut handed_over = due.clone();
-        let mut next_progress = start;
-        let before = self.machine.counters();
+        let pace = if phase.rate >= PACE_RATE_MIN { PACE } else { Span::default() };
+        let (mut next_progress, mut next_turn) = (start, start);
+        let (before, moved_before) = (self.machine.counters(), self.moved());
         loop {
             let now = self.take(&mut |now, event| book.take(now, event));
             let end = book.end_at(stop(), now);
@@ -275,26 +286,37 @@ impl Generator {
                 book.due(due.next());
                 due.advance();
             }
-            let backlog = self.hand_over(now, end, &due, &mut handed_over, &mut book);
+            let mut backlog = Backlog::None;
+            if now >= next_turn {
+                backlog = self.hand_over(now, end, &due, &mut handed_over, &mut book);
+                next_turn = now.plus(pace);
+            }
             self.send(now);
             book.rows(now);
             if now >= next_progress {
                 watch(&book.progress(now, self.machine.in_flight()));
                 next_progress = now.plus(PROGRESS);
             }
-            if now >= end && backlog == Backlog::None && self.machine.in_flight() == 0 {
+            let all = handed_over.next() >= due.next().min(end);
+            if now >= end && all && self.machine.in_flight() == 0 {
                 let counters = self.machine.counters();
                 let (files, mut report) = book.close(now, end, self.plan.cluster.servers.len());
                 report.duplicates = counters.duplicates - before.duplicates;
                 report.retries = counters.retries - before.retries;
                 report.engine = self.engine();
+                let moved = self.moved();
+                report.datagrams = Datagrams {
+                    sent: moved.sent - moved_before.sent,
+                    received: moved.received - moved_before.received,
+                    syscalls: moved.syscalls - moved_before.syscalls,
+                };
                 self.files = files.map_err(LoadError::File)?;
                 return Ok(report);
             }
             let start = match backlog {
                 Backlog::Blocked => LocalTime::NEVER,
-                Backlog::More => now,
-                Backlog::None if handed_over.next() < end => handed_over.next(),
+                Backlog::More => next_turn,
+                Backlog::None if handed_over.next() < end => handed_over.next().max(next_turn),
                 Backlog::None => LocalTime::NEVER,
             };
             self.sleep(now, start, end, next_progress, phase.rate);
@@ -358,21 +380,21 @@ impl Generator {
         Backlog::More
     }
 
-    /// Takes what has come in, and what is due in the machine. The clock is read after receiving began, so that no answer is
-    /// dated before it came.
+    /// Takes what has come in, and what is due in the machine. The clock is read once a datagram is there, so that no
+    /// answer is dated before it came.
     fn take(&mut self, sink: &mut impl FnMut(LocalTime, Event<'_>)) -> LocalTime {
         let Self { machine, backend: Ring(backend), plan, .. } = self;
         backend.fetch();
-        let now = clock::monotonic();
-        let mut tell = |event: Event<'_>| sink(now, event);
+        let mut now = clock::monotonic();
         while backend.receive(RECEIVE_BATCH, &mut |got: Received<'_>| {
             let server = ServerId::from_place(got.socket.place());
             if let Some(server) = server.filter(|server| plan.cluster.servers[server.place()] == got.from) {
-                machine.receive(now, server, got.data, &mut tell);
+                now = clock::monotonic();
+                machine.receive(now, server, got.data, &mut |event| sink(now, event));
             }
         }) == RECEIVE_BATCH
         {}
-        machine.tick(now, &mut tell);
+        machine.tick(now, &mut |event| sink(now, event));
         now
     }
 

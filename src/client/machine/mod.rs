@@ -44,6 +44,8 @@ use crate::wire::{
 
 pub use self::types::{Ask, Choice, Completion, Config, Counters, End, Event, Handle, SubmitError, Verdict};
 
+/// Longest first pause that slow answers lead to.
+const ATTEMPT_MAX: Span = Span::secs(1);
 /// Levels of backoff: each waits twice as long as the one before.
 const LEVELS: u8 = 6;
 /// Instances that were left, and whose late datagrams are dropped.
@@ -87,6 +89,8 @@ pub struct Machine {
     wait: [List; LEVELS as usize],
     age: List,
     peers: [Peer; SERVERS_MAX],
+    /// How long an answer takes, smoothed, of requests sent once.
+    usual: Span,
     answers: Answers,
     counters: Counters,
 }
@@ -126,6 +130,7 @@ impl Machine {
             wait: [List::EMPTY; LEVELS as usize],
             age: List::EMPTY,
             peers: [Peer::default(); SERVERS_MAX],
+            usual: Span::default(),
             answers: Answers::default(),
             counters: Counters::default(),
             config,
@@ -195,7 +200,7 @@ impl Machine {
         for (session, message) in messages {
             match message {
                 ToClient::Opened(opened) => self.opened(&opened),
-                ToClient::Answer(view) => self.answered(session, &view, sink),
+                ToClient::Answer(view) => self.answered(now, session, &view, sink),
                 ToClient::Refused(refused) => self.refused(now, server, session, &refused, sink),
                 ToClient::Confirmed(confirmed) => sink(Event::Confirmed(session, confirmed.request)),
                 ToClient::Corrected(view) => sink(Event::Corrected(session, view)),
@@ -332,6 +337,14 @@ impl Machine {
         pause(self.config.retry_after, 1)
     }
 
+    /// How long an attempt at this level is waited for: never less than a few times what answers take, so that a slow
+    /// cluster is not made slower by retries. (It may change between two requests of a level, which are then retried in
+    /// the order they were sent.)
+    fn attempt_pause(&self, level: u8) -> Span {
+        let usual = Span::new(self.usual.get().saturating_mul(4)).min(ATTEMPT_MAX);
+        pause(self.config.retry_after.max(usual), level)
+    }
+
     /// The session whose OPEN is unanswered for longest, and since when; forgets those before it that were answered.
     fn opening_longest(&mut self) -> Option<(u32, LocalTime)> {
         loop {
@@ -426,9 +439,11 @@ impl Machine {
     }
 
     fn note_sent(&mut self, slot: u32, now: LocalTime, server: ServerId) {
+        let attempts = self.pool.get(slot).attempts;
+        self.counters.retries += u64::from(attempts > 0);
+        let level = u8::try_from(attempts).unwrap_or(LEVELS).min(LEVELS - 1);
+        let expires = now.plus(self.attempt_pause(level));
         let flight = self.pool.get_mut(slot);
-        self.counters.retries += u64::from(flight.attempts > 0);
-        let level = u8::try_from(flight.attempts).unwrap_or(LEVELS).min(LEVELS - 1);
         if flight.attempts == 0 {
             flight.sent = now;
         }
@@ -438,7 +453,7 @@ impl Machine {
             flight.again.add(server);
         }
         flight.once.add(server);
-        flight.expires = now.plus(pause(self.config.retry_after, level));
+        flight.expires = expires;
         self.enqueue(slot, Queue::Wait(level));
     }
 
@@ -472,7 +487,13 @@ impl Machine {
         self.opening_longest();
     }
 
-    fn answered(&mut self, session: SessionId, view: &AnswerView<'_>, sink: &mut impl FnMut(Event<'_>)) {
+    fn answered(
+        &mut self,
+        now: LocalTime,
+        session: SessionId,
+        view: &AnswerView<'_>,
+        sink: &mut impl FnMut(Event<'_>),
+    ) {
         let head = view.head();
         let Some(known) = self.sessions.find(session).filter(|_| head.instance == self.instance) else {
             self.counters.late += 1;
@@ -486,6 +507,11 @@ impl Machine {
         };
         if view.total() != self.pool.get(slot).participants {
             return self.drop(DropReason::Malformed);
+        }
+        let flight = self.pool.get(slot);
+        if flight.attempts == 1 {
+            let took = now.since(flight.sent).get();
+            self.usual = Span::new(self.usual.get() - self.usual.get() / 16 + took / 16);
         }
         if view.is_whole() {
             return self.finish(slot, End::Ordered(*view), head.order, sink);
@@ -561,9 +587,9 @@ impl Machine {
 
     /// Moves a request's retry to the level that is not before the server's advice.
     fn wait_at_least(&mut self, slot: u32, now: LocalTime, advice: Span) {
-        let level = (0..LEVELS).find(|level| pause(self.config.retry_after, *level) >= advice).unwrap_or(LEVELS - 1);
+        let level = (0..LEVELS).find(|level| self.attempt_pause(*level) >= advice).unwrap_or(LEVELS - 1);
         self.dequeue(slot);
-        self.pool.get_mut(slot).expires = now.plus(pause(self.config.retry_after, level));
+        self.pool.get_mut(slot).expires = now.plus(self.attempt_pause(level));
         self.enqueue(slot, Queue::Wait(level));
     }
 
