@@ -20,6 +20,7 @@ pub mod init;
 pub mod keygen;
 pub mod out;
 pub mod serve;
+pub mod sim;
 pub mod verify;
 
 pub use error::{Error, Status};
@@ -55,6 +56,8 @@ commands! {
     Hist(hist),
     /// Check that traces taken together keep the contract
     Verify(verify),
+    /// Try to break the order: the real core under simulated faults
+    Sim(sim),
 }
 
 /// Ordain: one global order for transactions, with dense numbers, no leader, and no loss while a majority is up.

@@ -160,13 +160,7 @@ impl Checks {
     }
 
     /// Looks at a server after a step of it, and at all it said in the step.
-    pub(super) fn after(
-        &mut self,
-        server: usize,
-        core: &Core<u32>,
-        said: &Said,
-        desk: &Desk,
-    ) -> Result<(), Broken> {
+    pub(super) fn after(&mut self, server: usize, core: &Core<u32>, said: &Said, desk: &Desk) -> Result<(), Broken> {
         let Some(configuration) = core.configuration() else {
             hold!(said.answers.is_empty(), "membership", "server {} answers without a configuration", server + 1);
             return Ok(());
@@ -493,7 +487,10 @@ impl Checks {
             return Err(Broken { rule: "I7", what: format!("number {order} was never given") });
         };
         let same_parts = parts.len() == known.seqs.len()
-            && parts.iter().zip(known.body.participants.iter().zip(&known.seqs)).all(|(told, (id, seq))| *told == (*id, *seq));
+            && parts
+                .iter()
+                .zip(known.body.participants.iter().zip(&known.seqs))
+                .all(|(told, (id, seq))| *told == (*id, *seq));
         hold!(
             known.ts == ts && known.body.tx == tx && same_parts,
             "I7",

@@ -196,6 +196,9 @@ mod tests {
         assert_eq!(model.deliver(13, (1, session, 5), &body(6, &[2, 3])), Fate::Numbered(3));
         assert_eq!(model.history(2, 3, 16, 3), [(2, TxId::new([5; 16]))], "number 1 is past retention");
         assert_eq!(model.deliver(14, (1, session, 1), &body(1, &[1, 2])), Fate::Refused(Refusal::WindowExceeded));
-        assert_eq!((model.answer(&(1, session, 4)), model.record(2).map(|record| record.seqs.clone())), (Some(2), Some(vec![2])));
+        assert_eq!(
+            (model.answer(&(1, session, 4)), model.record(2).map(|record| record.seqs.clone())),
+            (Some(2), Some(vec![2]))
+        );
     }
 }

@@ -65,14 +65,7 @@ impl Checks {
         Ok(())
     }
 
-    fn refusal(
-        &self,
-        server: usize,
-        waiter: u32,
-        refused: &Refused,
-        last: u64,
-        desk: &Desk,
-    ) -> Result<(), Broken> {
+    fn refusal(&self, server: usize, waiter: u32, refused: &Refused, last: u64, desk: &Desk) -> Result<(), Broken> {
         let (key, body, _) = desk.attempt(waiter);
         let place = server + 1;
         hold!(plain(&refused.key) == key, "answers", "server {place} refuses {:?} to who asked {key:?}", refused.key);
@@ -87,7 +80,12 @@ impl Checks {
             Refusal::TxDiffers | Refusal::ParticipantsFull => self.model.was_refused(&key, body.tx, why),
             _ => false,
         };
-        hold!(has_cause, "refusals", "server {place} refuses {key:?} as {why} (final: {}) for no cause", refused.is_final);
+        hold!(
+            has_cause,
+            "refusals",
+            "server {place} refuses {key:?} as {why} (final: {}) for no cause",
+            refused.is_final
+        );
         Ok(())
     }
 }

@@ -17,9 +17,7 @@ use super::outbox::Said;
 use super::{Faults, Schedule, Tally};
 use crate::protocol::ledger::{Limits, Participants};
 use crate::protocol::machine::{Core, Request, Sender, Settings};
-use crate::protocol::{
-    Instance, PARTICIPANTS_MAX, Principal, RequestNo, ServerId, SessionId, Span, Timestamp,
-};
+use crate::protocol::{Instance, PARTICIPANTS_MAX, Principal, RequestNo, ServerId, SessionId, Span, Timestamp};
 use crate::wire::auth::{ClusterKey, PeerKey};
 use crate::wire::peer::Terms;
 use crate::wire::{ENVELOPE_LEN, OVERHEAD, PeerEnvelope, open_peer, seal_peer};
@@ -51,15 +49,26 @@ enum Reply {
 
 #[derive(Clone, Debug)]
 enum Happening {
-    Arrive { server: usize, input: Input },
-    Wake { server: usize },
+    Arrive {
+        server: usize,
+        input: Input,
+    },
+    Wake {
+        server: usize,
+    },
     Reply(Reply),
     /// A client without a session asks for one.
-    Open { client: usize },
+    Open {
+        client: usize,
+    },
     /// A request is sent, or sent again, unless it is done.
-    Send { ask: usize },
+    Send {
+        ask: usize,
+    },
     Fault,
-    Restart { server: usize },
+    Restart {
+        server: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -373,13 +382,8 @@ impl World {
         }
         self.sealed.resize(body.len() + OVERHEAD, 0);
         self.sealed[ENVELOPE_LEN..ENVELOPE_LEN + body.len()].copy_from_slice(body);
-        let envelope = PeerEnvelope {
-            from: sender.server,
-            instance: sender.instance,
-            inc: sender.incarnation,
-            sent,
-            eps_ns: 0,
-        };
+        let envelope =
+            PeerEnvelope { from: sender.server, instance: sender.instance, inc: sender.incarnation, sent, eps_ns: 0 };
         let len = seal_peer(&mut self.sealed, &envelope, body.len(), &self.key);
         let opened = open_peer(&self.sealed[..len], &self.key);
         let (envelope, body) = opened.expect("what was sealed with a key opens with it");
@@ -387,7 +391,7 @@ impl World {
         (sender, envelope.sent, body.into())
     }
 
-    fn to_server(&mut self, server: usize, input: &Input) {
+    fn ask_server(&mut self, server: usize, input: &Input) {
         let arrivals = self.network.send(&mut self.rng, &mut self.tally, OUTSIDE, server, self.now);
         for at in arrivals {
             self.put(at, Happening::Arrive { server, input: input.clone() });
@@ -399,7 +403,7 @@ impl World {
             return;
         }
         let server = self.rng.usize(0..self.servers.len());
-        self.to_server(server, &Input::Open { client });
+        self.ask_server(server, &Input::Open { client });
         self.desk.clients[client].tries += 1;
         let wait = self.patience(self.desk.clients[client].tries);
         self.put(self.now + wait, Happening::Open { client });
@@ -424,7 +428,7 @@ impl World {
         let instance = self.checks.configuration.map_or(Instance::NONE, |held| held.instance);
         let instance = if self.rng.bool() { instance } else { Instance::NONE };
         let server = self.rng.usize(0..self.servers.len());
-        self.to_server(server, &Input::Ask { waiter, depth, session, instance });
+        self.ask_server(server, &Input::Ask { waiter, depth, session, instance });
         let wait = self.patience(tries);
         self.put(self.now + wait, Happening::Send { ask: at });
     }
