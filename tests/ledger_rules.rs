@@ -277,7 +277,7 @@ fn every_limit_is_in_the_fingerprint_and_checked() {
         (Limits { retain_parts: 63, ..base }, "retain_parts = 63 is out of range: 64..=1073741824"),
         (Limits { sessions: 0, ..base }, "sessions = 0 is out of range: 1..=16777216"),
         (Limits { sessions_per_key: 16_385, ..base }, "sessions_per_key = 16385 is out of range: 1..=16384"),
-        (Limits { participants: (1 << 30) + 1, ..base }, "participants = 1073741825 is out of range: 1..=1073741824"),
+        (Limits { participants: (1 << 28) + 1, ..base }, "participants = 268435457 is out of range: 1..=268435456"),
     ];
     for (limits, text) in bad {
         assert_eq!(limits.check().unwrap_err().to_string(), text);

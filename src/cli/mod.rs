@@ -14,13 +14,17 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 pub mod config;
+pub mod demo;
 pub mod error;
 pub mod hist;
 pub mod init;
 pub mod keygen;
+pub mod load;
+pub mod order;
 pub mod out;
 pub mod serve;
 pub mod sim;
+pub mod target;
 pub mod verify;
 
 pub use error::{Error, Status};
@@ -44,6 +48,8 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Run a cluster on this machine, load it, verify the order
+    Demo(demo),
     /// Write the configuration and the key of a new cluster
     Init(init),
     /// Check a configuration, or show what is in force
@@ -52,6 +58,10 @@ commands! {
     Keygen(keygen),
     /// Run one server
     Serve(serve),
+    /// Have one transaction ordered
+    Order(order),
+    /// Offer requests at a rate and report what became of them
+    Load(load),
     /// Show interval logs of latencies
     Hist(hist),
     /// Check that traces taken together keep the contract

@@ -40,8 +40,8 @@ pub struct Times {
     pub done: LocalTime,
 }
 
-/// Records a run. Every request is told [`Recorder::due`], then, if it could be handed over, [`Recorder::sent`], then
-/// exactly one of [`Recorder::ordered`], [`Recorder::refused`], [`Recorder::unanswered`].
+/// Records a run. Every request is told [`Recorder::due`], then [`Recorder::never_asked`], or [`Recorder::asked`]
+/// and one of [`Recorder::ordered`], [`Recorder::refused`], [`Recorder::unanswered`], with [`Recorder::sent`] before.
 #[derive(Debug)]
 pub struct Recorder {
     latency: Histogram<u64>,
@@ -88,11 +88,21 @@ impl Recorder {
         }
     }
 
-    /// A request is due, to be asked of `server` first.
-    pub fn due(&mut self, server: ServerId, due: LocalTime) {
+    /// A request is due.
+    pub fn due(&mut self, due: LocalTime) {
         self.offered += 1;
         self.gap.due(due);
+    }
+
+    /// It was handed over, to be asked of `server` first.
+    pub fn asked(&mut self, server: ServerId, due: LocalTime) {
         self.gap_by_server[server.place()].due(due);
+    }
+
+    /// It was due for so long that nobody waits for it any more, and was never handed over.
+    pub fn never_asked(&mut self, now: LocalTime) {
+        self.unanswered += 1;
+        self.gap.ended(now);
     }
 
     /// It was sent.
@@ -374,7 +384,8 @@ impl Numbers {
 }
 
 /// Microseconds, to a thousandth.
-fn micros(ns: u64) -> f64 {
+#[must_use]
+pub fn micros(ns: u64) -> f64 {
     float(ns) / 1_000.0
 }
 
@@ -414,7 +425,8 @@ mod tests {
     fn stall_shows_in_latency_from_the_intended_start_and_not_in_service_time() {
         let mut recorder = Recorder::new();
         for ms in 0..100 {
-            recorder.due(server(1), at(ms));
+            recorder.due(at(ms));
+            recorder.asked(server(1), at(ms));
             // The generator was held up until 100 ms, then all went out and were answered at once.
             recorder.sent(at(ms), at(100));
             recorder.ordered(server(1), Times { due: at(ms), sent: at(100), done: at(101) });
@@ -428,13 +440,15 @@ mod tests {
     fn gap_counts_only_while_something_is_due() {
         let mut recorder = Recorder::new();
         let mut answer = |id: usize, due, done| {
-            recorder.due(server(id), at(due));
+            recorder.due(at(due));
+            recorder.asked(server(id), at(due));
             recorder.ordered(server(id), Times { due: at(due), sent: at(due), done: at(done) });
         };
         answer(1, 0, 5);
         answer(2, 1_000, 1_001);
         answer(1, 2_000, 2_030);
-        recorder.due(server(3), at(3_000));
+        recorder.due(at(3_000));
+        recorder.asked(server(3), at(3_000));
         let gaps = recorder.report(at(3_020), Span::secs(3), 3).longest_gap_ms;
         assert!((gaps.overall - 30.0).abs() < 1e-6, "{gaps:?}");
         assert!((gaps.by_server["2"] - 1.0).abs() < 1e-6 && (gaps.by_server["3"] - 20.0).abs() < 1e-6, "{gaps:?}");
@@ -443,7 +457,8 @@ mod tests {
     #[test]
     fn unanswered_request_makes_a_gap_that_ends_with_it() {
         let mut recorder = Recorder::new();
-        recorder.due(server(1), at(0));
+        recorder.due(at(0));
+        recorder.asked(server(1), at(0));
         recorder.unanswered(server(1), at(50));
         let report = recorder.report(at(1_000), Span::secs(1), 1);
         assert!((report.longest_gap_ms.overall - 50.0).abs() < 1e-6);
@@ -466,7 +481,8 @@ mod tests {
     fn refusals_are_counted_by_name() {
         let mut recorder = Recorder::new();
         for _ in 0..2 {
-            recorder.due(server(1), at(0));
+            recorder.due(at(0));
+            recorder.asked(server(1), at(0));
             recorder.refused(server(1), Refusal::Version, at(1));
         }
         assert_eq!(recorder.report(at(1), Span::secs(1), 1).refused, BTreeMap::from([("version", 2)]));

@@ -426,6 +426,9 @@ impl<W: Copy> Core<W> {
 
     /// A request of a client. Answered at once if the ledger has its answer, joined if it is under way, else stamped
     /// (R-STAMP) into the frame of this round.
+    ///
+    /// # Panics
+    /// If what was stamped finds no place among those under way: a defect, and the order is at stake.
     pub fn request(&mut self, now: Now, request: &Request<'_>, waiter: W, out: &mut impl Outbox<W>) {
         let key = RequestKey { principal: request.principal, session: request.session, request: request.request };
         if let Some((why, is_final, retry_after)) = self.unwilling(request) {
@@ -524,7 +527,8 @@ fn participants_digest(participants: Participants<'_>) -> u64 {
 }
 
 fn planted_ledger(settings: &Settings) -> Ledger {
-    let ledger = Ledger::new(settings.limits);
+    // The tables are laid out by a random number, so that no client can choose ids that crowd them.
+    let ledger = Ledger::seeded(settings.limits, settings.seed);
     #[cfg(test)]
     let ledger = {
         let mut ledger = ledger;

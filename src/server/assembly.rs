@@ -17,6 +17,7 @@ use super::servers::Server;
 use super::settings;
 use super::slots::{Asked, Told};
 use crate::engine::backend::SocketId;
+use crate::engine::clock;
 use crate::engine::cores::{Core, CoreConfig, CoreError, Running, Waiting};
 use crate::engine::link::link;
 use crate::engine::net::{Shortage, Socket, SocketError, SocketOptions};
@@ -34,6 +35,8 @@ use crate::wire::{Few, body_max};
 
 /// Events that may wait for the log.
 const EVENTS: usize = 256;
+/// How long a start waits for a port that is in use.
+const PORT_PATIENCE: Span = Span::secs(2);
 /// How long a spinning core looks before it sleeps, when `hybrid` is asked for.
 const HYBRID: Span = Span::micros(50);
 
@@ -151,9 +154,20 @@ impl Plan<'_> {
         self.config.servers().iter().filter(|server| server.host == *mine).count().max(1)
     }
 
+    /// Binds a port; waits for one that an earlier life of this server may still hold: the kernel takes a ring down
+    /// some time after the process that was killed with it has gone.
     fn socket(&self, address: SocketAddr) -> Result<Socket, SocketError> {
         let bytes = Some(self.engine().socket_buffer);
-        Socket::bind(address, SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port: false })
+        let options = SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port: false };
+        let until = clock::monotonic().plus(PORT_PATIENCE);
+        loop {
+            match Socket::bind(address, options) {
+                Err(SocketError::InUse { .. }) if clock::monotonic() < until => {
+                    std::thread::park_timeout(std::time::Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
     }
 
     fn core(&self, name: &str, cpu: Option<usize>, waiting: Waiting) -> CoreConfig {

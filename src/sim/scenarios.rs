@@ -103,7 +103,7 @@ fn s14(fault: Option<Fault>) -> u64 {
     let mut lab = Lab::formed(3, fault);
     lab.clocks[B] = 6_000;
     lab.beat(B);
-    let promised = lab.table.iter().filter_map(super::lab::Letter::header).filter_map(|header| header.own).last();
+    let promised = lab.table.iter().filter_map(super::lab::Letter::header).filter_map(|header| header.own).next_back();
     assert_eq!(promised.map(|own| own.promise), Some(Timestamp::new(6_000)));
     lab.clocks[B] = 2_000;
     lab.ask(B, 'b', 1);
@@ -134,8 +134,8 @@ fn s15(fault: Option<Fault>) -> (u64, Lab) {
             _ => lab.pass(B, A),
         }
     }
-    let headers = lab.table.iter().filter(|letter| letter.from == A).filter_map(super::lab::Letter::header);
-    let acknowledged = headers.last().map(|header| header.acks.as_slice()[B].get()).unwrap();
+    let mut headers = lab.table.iter().filter(|letter| letter.from == A).filter_map(super::lab::Letter::header);
+    let acknowledged = headers.next_back().map(|header| header.acks.as_slice()[B].get()).unwrap();
     (acknowledged, lab)
 }
 

@@ -23,11 +23,24 @@
 //!    datagram as fit. A session is good at every server.
 //! 5. ANSWER: done, once all its parts have come. Numbers are the same however often and wherever it is asked.
 //! 6. No answer: send the same request again, with the `retry` flag, after a growing pause, to another server.
-//! 7. REFUSED and not final: the same, not before `retry_after`. Final: no number was or will be used at that request
-//!    by this attempt; see [`Refused`].
+//! 7. REFUSED and not final: the same, not before `retry after`. Final: no attempt at this request was or can be admitted
+//!    anywhere, so it has no number and will have none.
 //! 8. CREDIT: how many more requests may be sent in this session to this server before its time.
 //! 9. A provisional answer stands until CONFIRMED; CORRECTED brings the true one.
 //! 10. Answers may come twice, late, or from a server that was asked long ago: match them by session and request.
+//!
+//! # A first datagram
+//! OPEN with nonce 1 of principal `alpha`, in a cluster with the key `00 01 .. 1f`: 74 bytes.
+//!
+//! ```text
+//! 4f 44 01 02 00 00 00 00                          magic, version 1, kind 2, reserved
+//! 00 00 00 00 00 00 00 00                          instance: not known yet
+//! 12 47 a6 f5 05 7e 4c fc                          principal
+//! 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00  session: none yet
+//! 41 00 0e 00                                      OPEN, aux 0, 14 bytes
+//! 01 00 00 00 00 00 00 00 05 61 6c 70 68 61        nonce, length of the name, "alpha"
+//! d7 8f 60 11 e2 57 e7 d4 f4 94 2d f1 3f 9d 4a f7  tag
+//! ```
 //!
 //! # SESSION
 //! ```text
@@ -188,8 +201,15 @@ fixed_message! {
     /// ```
     ///
     /// `request` 0: all of the datagram. `reason` is a code of [`Refusal`]; `detail` is for reason `malformed` a code of
-    /// [`Fault`], for `version` the server's version, else 0. Final 1: asking again, here or elsewhere, is answered alike;
-    /// 0: not before `retry after`, 0 of which means no advice.
+    /// [`Fault`], for `version` the server's version, else 0. Final 1: no attempt at the request was or can be admitted
+    /// anywhere; 0: send it again, not before `retry after` (0: no advice), best to another server.
+    ///
+    /// | code | reason | code | reason | code | reason |
+    /// |---|---|---|---|---|---|
+    /// | 1 | overloaded | 5 | session_unknown | 9 | tx_differs |
+    /// | 2 | no_quorum | 6 | sessions_full | 10 | malformed |
+    /// | 3 | not_member | 7 | participants_full | 11 | wrong_instance |
+    /// | 4 | window_exceeded | 8 | request_differs | 12 | version |
     ///
     /// A server answers a client of another version so; the envelope's version says which one it speaks.
     Refused = 0x65, 15 {
@@ -199,7 +219,7 @@ fixed_message! {
         retry_after_us: u32,
         /// Why.
         reason: Refusal,
-        /// Whether trying again is of no use.
+        /// Whether no attempt at it was or can be admitted anywhere.
         is_final: bool,
         /// More about why.
         detail: u8,

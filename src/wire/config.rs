@@ -3,12 +3,12 @@
 //! ```text
 //! offset size field                     row: offset size field
 //!      0    4 e, epoch                            0    1 k, place
-//!      4    1 n, places, 1..7                     1    3 reserved, 0
-//!      5    1 r, rows, 0..2n                      4    4 g, epoch that opened the stream
-//!      6    2 reserved, 0                         8    8 ts0, ns
-//!      8    8 instance                           16    8 base; of a closed stream: its cut
-//!     16   8n incarnations, 0: vacant            24    1 state, 0 open, 1 closed
-//! 16+8n  25r rows
+//!      4    1 n, places, 1..7                     1    1 state, 0 open, 1 closed
+//!      5    1 r, rows, 0..2n                      2    4 g, epoch that opened the stream
+//!      6    2 reserved, 0                         6    8 ts0, ns
+//!      8    8 instance                           14    8 base; of a closed stream: its cut
+//!     16   8n incarnations, 0: vacant
+//! 16+8n  22r rows
 //! ```
 //!
 //! Rows are in the order both ends agree on: acknowledgements index the open ones, reports all. No stream twice, at most
@@ -19,16 +19,16 @@
 
 use super::WireError;
 use super::bytes::{BodyWriter, Few, Field, Fields, Full, HEAD_LEN, Reader};
-use crate::protocol::{Epoch, FrameNo, Incarnation, Instance, ROWS_MAX, SERVERS_MAX, StreamId, Timestamp};
+use crate::protocol::{Epoch, FrameNo, Incarnation, Instance, ROWS_MAX, SERVERS_MAX, ServerId, StreamId, Timestamp};
 
 const FIXED_LEN: usize = 16;
-const ROW_LEN: usize = 25;
+const ROW_LEN: usize = 22;
 /// Longest configuration.
 pub const CONFIG_LEN_MAX: usize = FIXED_LEN + 8 * SERVERS_MAX + ROW_LEN * ROWS_MAX;
 
 const _: () = {
     assert!(Epoch::LEN + 4 + Instance::LEN == FIXED_LEN);
-    assert!(StreamId::LEN + Timestamp::LEN + FrameNo::LEN + 1 == ROW_LEN);
+    assert!(ServerId::LEN + 1 + Epoch::LEN + Timestamp::LEN + FrameNo::LEN == ROW_LEN);
     assert!(HEAD_LEN + 8 + CONFIG_LEN_MAX <= super::body_max(super::PAYLOAD_MIN));
 };
 
@@ -107,7 +107,8 @@ impl ConfigBody {
         f.field(self.epoch).field(self.incs.count()).field(self.rows.count()).field(0_u16).field(self.instance);
         f.all(self.incs.as_slice());
         for row in self.rows.as_slice() {
-            f.field(row.stream).field(row.ts0).field(row.base).field(row.state as u8);
+            f.field(row.stream.server).field(row.state as u8).field(row.stream.opened);
+            f.field(row.ts0).field(row.base);
         }
     }
 
@@ -191,21 +192,22 @@ impl<'a> ConfigView<'a> {
 }
 
 fn read_row(r: &mut Reader<'_>, n: u8, epoch: Epoch) -> Result<ConfigRow, WireError> {
-    let stream: StreamId = r.field("row k")?;
-    if stream.server.byte() >= n {
-        return Err(r.range("row k", stream.server.byte(), 0, usize::from(n) - 1));
+    let server: ServerId = r.field("row k")?;
+    if server.byte() >= n {
+        return Err(r.range("row k", server.byte(), 0, usize::from(n) - 1));
     }
-    if stream.opened > epoch {
-        let high = usize::try_from(epoch.get()).unwrap_or(usize::MAX);
-        return Err(r.range("row g", stream.opened.get(), 0, high));
-    }
-    let (ts0, base) = (r.field("row ts0")?, r.field("row base")?);
     let state = match r.field::<u8>("row state")? {
         0 => RowState::Open,
         1 => RowState::Closed,
         other => return Err(r.range("row state", other, 0, 1)),
     };
-    Ok(ConfigRow { stream, state, ts0, base })
+    let opened: Epoch = r.field("row g")?;
+    if opened > epoch {
+        let high = usize::try_from(epoch.get()).unwrap_or(usize::MAX);
+        return Err(r.range("row g", opened.get(), 0, high));
+    }
+    let stream = StreamId { server, opened };
+    Ok(ConfigRow { stream, state, ts0: r.field("row ts0")?, base: r.field("row base")? })
 }
 
 fn excludes(a: &ConfigRow, b: &ConfigRow) -> bool {

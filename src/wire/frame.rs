@@ -20,7 +20,7 @@
 //! **Limits**: one datagram. **Not here**: whether a frame is accepted (R-ACCEPT, `protocol`).
 
 use super::WireError;
-use super::bytes::{BodyWriter, Field, Fields, Full, Reader};
+use super::bytes::{BodyWriter, Field, Full, Reader};
 use super::participants::Participants;
 use crate::protocol::{
     Epoch, FrameNo, PARTICIPANTS_MAX, Principal, RequestNo, ServerId, SessionId, StreamId, Timestamp, TxId,
@@ -254,77 +254,4 @@ impl<'a> Iterator for Entries<'a> {
 /// [`Full`] if it does not fit; nothing is written then.
 pub fn put_frame(body: &mut BodyWriter<'_>, payload: &[u8]) -> Result<(), Full> {
     body.put_payload(FRAME, 0, payload)
-}
-
-/// Builds one frame payload in a caller's buffer, whose length is the limit of the frame.
-#[derive(Debug)]
-pub struct FrameWriter<'b> {
-    buf: &'b mut [u8],
-    len: usize,
-    count: u16,
-    base: Timestamp,
-    last: Timestamp,
-}
-
-impl<'b> FrameWriter<'b> {
-    /// Starts frame `s` of `stream`.
-    ///
-    /// # Panics
-    /// If `buf` has no room for a frame's head, or `s` is zero: a defect of the caller.
-    #[must_use]
-    pub fn new(buf: &'b mut [u8], stream: StreamId, s: FrameNo) -> Self {
-        assert!(s.get() > 0, "frames are numbered from 1");
-        let zero = Timestamp::new(0);
-        let mut f = Fields::new(&mut buf[..FRAME_HEAD_LEN]);
-        f.field(stream.server).field(0_u8).field(0_u16).field(stream.opened).field(s).field(zero).done();
-        Self { buf, len: FRAME_HEAD_LEN, count: 0, base: zero, last: zero }
-    }
-
-    /// Appends an entry.
-    ///
-    /// # Errors
-    /// [`Full`] if there is no room, or the frame would span more than 4.29 s: finish it and start the next.
-    ///
-    /// # Panics
-    /// If timestamps do not rise, or the entry has no or too many participants: a defect of the caller.
-    pub fn push(&mut self, entry: &EntryView<'_>) -> Result<(), Full> {
-        let n = entry.participants.len();
-        assert!((1..=PARTICIPANTS_MAX).contains(&n), "entry of {n} participants");
-        assert!(self.count == 0 || entry.ts > self.last, "timestamps do not rise: {} then {}", self.last, entry.ts);
-        let room = self.buf.len() - self.len;
-        let full = Full { need: entry.len(), room };
-        let base = if self.count == 0 { entry.ts } else { self.base };
-        let Ok(delta) = u32::try_from(entry.ts.since(base).get()) else { return Err(full) };
-        let (Some(count), true) = (self.count.checked_add(1), entry.len() <= room) else { return Err(full) };
-        let mut f = Fields::new(&mut self.buf[self.len..self.len + entry.len()]);
-        f.field(delta).field(entry.principal).field(entry.session).field(entry.request).field(entry.tx);
-        // At most 64, asserted above.
-        f.field(u8::try_from(n).unwrap_or(u8::MAX)).bytes(&[0; 3]).bytes(&entry.participants.bytes()[..4 * n]).done();
-        (self.len, self.count, self.base, self.last) = (self.len + entry.len(), count, base, entry.ts);
-        Ok(())
-    }
-
-    /// Bytes left.
-    #[must_use]
-    pub const fn room(&self) -> usize {
-        self.buf.len() - self.len
-    }
-
-    /// Entries so far.
-    #[must_use]
-    pub const fn count(&self) -> u16 {
-        self.count
-    }
-
-    /// Writes count and base; returns the payload's length.
-    ///
-    /// # Panics
-    /// If no entry was pushed: there are no empty frames.
-    #[must_use]
-    pub fn finish(self) -> usize {
-        assert!(self.count > 0, "a frame without entries");
-        Fields::new(&mut self.buf[2..4]).field(self.count).done();
-        Fields::new(&mut self.buf[16..FRAME_HEAD_LEN]).field(self.base).done();
-        self.len
-    }
 }

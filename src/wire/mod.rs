@@ -9,7 +9,7 @@
 //! | [`envelope`] | the first 40 bytes and the tag, for servers and for clients |
 //! | [`bytes`] | the head of a message: type, aux, length |
 //! | [`auth`] | keys, principals, how the tag is made |
-//! | [`peer`], [`header`], [`frame`], [`config`] | messages among servers |
+//! | [`peer`], [`header`], [`frame`], [`config`], [`genesis`], [`change`] | messages among servers |
 //! | [`client`], [`answer`], [`records`] | messages between clients and servers |
 //!
 //! **To write a client**, read [`client`] first; it says who sends what when.
@@ -26,11 +26,13 @@ pub mod answer;
 pub mod auth;
 pub mod builder;
 pub mod bytes;
+pub mod change;
 pub mod client;
 pub mod config;
 pub mod envelope;
 pub mod error;
 pub mod frame;
+pub mod genesis;
 pub mod header;
 pub mod participants;
 pub mod peer;

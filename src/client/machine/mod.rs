@@ -155,7 +155,7 @@ impl Machine {
         let Some((session, request)) = self.sessions.next() else {
             return Err(if self.sessions.open() == 0 { SubmitError::NoSession } else { SubmitError::Full });
         };
-        let first = self.first_server(session, now);
+        let first = self.ask_first(session, now);
         let flight = Flight {
             session,
             request,
@@ -278,6 +278,12 @@ impl Machine {
         waits.chain(age).chain(opening).min().unwrap_or(LocalTime::NEVER)
     }
 
+    /// The server that a request just submitted is first asked of.
+    #[must_use]
+    pub fn first_server(&self, handle: Handle) -> ServerId {
+        self.pool.get(handle.slot).first
+    }
+
     /// Requests in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -365,7 +371,7 @@ impl Machine {
     }
 
     /// The server a request of this session is first asked of.
-    fn first_server(&mut self, session: u32, now: LocalTime) -> ServerId {
+    fn ask_first(&mut self, session: u32, now: LocalTime) -> ServerId {
         let home = self.sessions.get(session).home;
         if self.config.choice != Choice::Spread {
             return home;

@@ -2,6 +2,7 @@
 //!
 //! **Not here**: behaviour.
 
+use crate::client::trace::{Earlier, Line, Outcome, Part};
 use crate::protocol::{
     HISTORY_MAX, Instance, LocalTime, NodeId, PARTICIPANTS_MAX, Refusal, RequestNo, ServerId, SessionId, Span, TxId,
     WINDOW,
@@ -167,6 +168,43 @@ pub struct Completion<'a> {
     pub attempts: u32,
     /// How it ended.
     pub end: End<'a>,
+}
+
+impl Completion<'_> {
+    /// Writes it into a trace line, as ended at `done`.
+    ///
+    /// # Panics
+    /// Never: a history is at most [`HISTORY_MAX`] deep.
+    pub fn describe(&self, line: &mut Line, done: LocalTime) {
+        line.session = self.session;
+        line.req = self.request;
+        line.tx = self.tx;
+        line.server = self.server.id();
+        line.instance = self.instance;
+        line.sent_ns = if self.sent == LocalTime::NEVER { done.get() } else { self.sent.get() };
+        line.done_ns = done.get();
+        line.provisional = false;
+        line.h = self.depth;
+        line.warmup = false;
+        line.parts.clear();
+        line.history.clear();
+        line.asked.clear();
+        (line.order, line.ts) = Default::default();
+        line.outcome = match self.end {
+            End::Ordered(_) => Outcome::Ordered,
+            End::Unanswered => Outcome::Unanswered,
+            End::Refused(verdict) => Outcome::Refused(verdict.refusal),
+            End::InstanceChanged(_) => Outcome::Refused(Refusal::WrongInstance),
+        };
+        let End::Ordered(view) = self.end else { return line.asked.extend(self.participants.iter()) };
+        let head = view.head();
+        (line.order, line.ts, line.instance, line.provisional) = (head.order, head.ts, head.instance, head.provisional);
+        for part in view.parts() {
+            let depth = u8::try_from(part.history.len()).expect("at most HISTORY_MAX");
+            line.parts.push(Part { id: part.id, seq: part.seq, depth });
+            line.history.extend(part.history.iter().map(|(order, tx)| Earlier { order, tx }));
+        }
+    }
 }
 
 /// What a [`super::Machine`] has to tell.

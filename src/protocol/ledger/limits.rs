@@ -88,7 +88,7 @@ impl Limits {
         in_range("retain_parts", self.retain_parts, PARTICIPANTS_MAX, ROWS_MAX)?;
         in_range("sessions", self.sessions, 1, ROWS_MAX / WINDOW)?;
         in_range("sessions_per_key", self.sessions_per_key, 1, self.sessions)?;
-        in_range("participants", self.participants, 1, ROWS_MAX)?;
+        in_range("participants", self.participants, 1, ROWS_MAX / 4)?;
         if (Span::secs(1)..=Span::secs(30 * 86_400)).contains(&self.session_ttl) {
             Ok(())
         } else {

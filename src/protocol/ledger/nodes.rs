@@ -140,7 +140,32 @@ impl Nodes {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the limit is checked: fewer than 2^29 lines")]
+#[expect(clippy::cast_possible_truncation, reason = "the limit is checked: at most 2^28 lines")]
 const fn address(line: usize, row: usize) -> u32 {
     (line << 2 | row) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Nodes, Participants, Places};
+    use crate::protocol::{NodeId, OrderNo};
+
+    /// Every seed spreads them otherwise, so lines overflow, and past the last line too.
+    #[test]
+    fn full_table_keeps_every_participant_apart() {
+        for seed in 0..200 {
+            for limit in [1_u32, 2, 5, 31] {
+                let mut nodes = Nodes::new(limit as usize, Places::new(seed));
+                for order in 1..=3 * limit {
+                    let id = (order % limit).to_le_bytes();
+                    let found = nodes.find_all(Participants::held(&[id])).unwrap();
+                    let id = NodeId::new(order % limit);
+                    let part = nodes.advance(&found, 0, id, OrderNo::new(order.into()));
+                    assert_eq!(part.seq.get(), u64::from((order - 1) / limit + 1), "{seed} {limit} {order}");
+                    assert_eq!(nodes.last(id), Some((part.seq, OrderNo::new(order.into()))));
+                }
+                assert!(nodes.find_all(Participants::held(&[u32::MAX.to_le_bytes()])).is_none());
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use ordain::wire::{
 };
 
 /// The longest any condition may take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` gives something.
 #[expect(clippy::disallowed_methods, reason = "a poll between two looks at a condition, with a deadline")]
-pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(got) = condition() {
@@ -33,7 +33,7 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A cluster of real processes on the loopback; its processes end with it.
-pub struct Cluster {
+pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     base_port: u16,
     servers: Vec<Option<Child>>,
@@ -54,18 +54,23 @@ fn free_ports(count: u16) -> u16 {
     panic!("no {count} free ports in a row");
 }
 
-pub fn ordain() -> Command {
+/// A transaction's id from a small number.
+pub(crate) fn tx_id(number: u64) -> TxId {
+    TxId::new(u128::from(number).to_le_bytes())
+}
+
+pub(crate) fn ordain() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ordain"))
 }
 
 impl Cluster {
     /// `n` servers, started and ready.
-    pub fn start(n: u8) -> Self {
+    pub(crate) fn start(n: u8) -> Self {
         Self::start_with(n, &[])
     }
 
     /// `n` servers with settings overridden, started and ready.
-    pub fn start_with(n: u8, settings: &[&str]) -> Self {
+    pub(crate) fn start_with(n: u8, settings: &[&str]) -> Self {
         let mut cluster = Self::prepare(n, settings);
         (1..=n).for_each(|id| cluster.spawn(id, &[]));
         (1..=n).for_each(|id| cluster.wait_log(id, "ready: instance"));
@@ -73,12 +78,19 @@ impl Cluster {
     }
 
     /// A configuration, and nothing started.
-    pub fn prepare(n: u8, settings: &[&str]) -> Self {
+    pub(crate) fn prepare(n: u8, settings: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let base_port = free_ports(2 * u16::from(n));
         let config = dir.path().join("c");
         let status = ordain()
-            .args(["init", config.to_str().unwrap(), "--servers", &n.to_string(), "--base-port", &base_port.to_string()])
+            .args([
+                "init",
+                config.to_str().unwrap(),
+                "--servers",
+                &n.to_string(),
+                "--base-port",
+                &base_port.to_string(),
+            ])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()
@@ -89,7 +101,7 @@ impl Cluster {
     }
 
     /// Starts one server; its log is a file of its own, made anew.
-    pub fn spawn(&mut self, id: u8, more: &[&str]) {
+    pub(crate) fn spawn(&mut self, id: u8, more: &[&str]) {
         let log = File::create(self.log_path(id)).unwrap();
         let mut command = ordain();
         command.args(["serve", "--id", &id.to_string(), "--config"]).arg(self.config());
@@ -100,15 +112,11 @@ impl Cluster {
         self.servers[usize::from(id) - 1] = Some(child);
     }
 
-    pub fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.dir.path().join("c/ordain.toml")
     }
 
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    pub fn key(&self) -> ClusterKey {
+    pub(crate) fn key(&self) -> ClusterKey {
         let text = fs::read_to_string(self.dir.path().join("c/cluster.key")).unwrap();
         let mut bytes = [0; 32];
         for (at, byte) in bytes.iter_mut().enumerate() {
@@ -117,11 +125,11 @@ impl Cluster {
         ClusterKey::from_bytes(bytes)
     }
 
-    pub fn peer_address(&self, id: u8) -> SocketAddr {
+    pub(crate) fn peer_address(&self, id: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.base_port + 2 * (u16::from(id) - 1)))
     }
 
-    pub fn client_address(&self, id: u8) -> SocketAddr {
+    pub(crate) fn client_address(&self, id: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.base_port + 2 * (u16::from(id) - 1) + 1))
     }
 
@@ -129,54 +137,54 @@ impl Cluster {
         self.dir.path().join(format!("log-{id}"))
     }
 
-    pub fn log(&self, id: u8) -> String {
+    pub(crate) fn log(&self, id: u8) -> String {
         fs::read_to_string(self.log_path(id)).unwrap_or_default()
     }
 
-    pub fn wait_log(&self, id: u8, text: &str) {
+    pub(crate) fn wait_log(&self, id: u8, text: &str) {
         wait_for(&format!("`{text}` in the log of server {id}:\n{}", self.log(id)), || {
             self.log(id).contains(text).then_some(())
         });
     }
 
     /// One figure of the `counted:` line a server writes when it ends.
-    pub fn counted(&self, id: u8, name: &str) -> u64 {
+    pub(crate) fn counted(&self, id: u8, name: &str) -> u64 {
         let log = self.log(id);
         let line = log.lines().rfind(|line| line.contains("counted:")).unwrap_or_default();
         let field = line.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
         field.map_or(0, |value| value.parse().unwrap())
     }
 
-    pub fn pid(&self, id: u8) -> u32 {
+    pub(crate) fn pid(&self, id: u8) -> u32 {
         self.servers[usize::from(id) - 1].as_ref().unwrap().id()
     }
 
-    pub fn signal(&self, id: u8, signal: &str) {
+    pub(crate) fn signal(&self, id: u8, signal: &str) {
         let status = Command::new("kill").args([signal, &self.pid(id).to_string()]).status().unwrap();
         assert!(status.success());
     }
 
     /// SIGKILL, and gone.
-    pub fn kill(&mut self, id: u8) {
+    pub(crate) fn kill(&mut self, id: u8) {
         let mut child = self.servers[usize::from(id) - 1].take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     /// SIGTERM, and its exit status.
-    pub fn terminate(&mut self, id: u8) -> ExitStatus {
+    pub(crate) fn terminate(&mut self, id: u8) -> ExitStatus {
         self.signal(id, "-TERM");
         self.ended(id)
     }
 
     /// The exit status, once it has ended.
-    pub fn ended(&mut self, id: u8) -> ExitStatus {
+    pub(crate) fn ended(&mut self, id: u8) -> ExitStatus {
         let mut child = self.servers[usize::from(id) - 1].take().unwrap();
         wait_for(&format!("server {id} to end"), || child.try_wait().unwrap())
     }
 
     /// Resident memory, in KiB.
-    pub fn resident_kib(&self, id: u8) -> u64 {
+    pub(crate) fn resident_kib(&self, id: u8) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid(id))).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -192,27 +200,30 @@ impl Drop for Cluster {
     }
 }
 
+/// A participant's id, sequence number and history.
+pub(crate) type Part = (NodeId, ParticipantSeq, Vec<(OrderNo, TxId)>);
+
 /// What a server said to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub(crate) enum Said {
     /// Its place, and for each participant id, sequence number and history.
-    Ordered { order: OrderNo, parts: Vec<(NodeId, ParticipantSeq, Vec<(OrderNo, TxId)>)> },
+    Ordered { order: OrderNo, parts: Vec<Part> },
     /// No number, and why.
     Refused { why: Refusal, is_final: bool, detail: u8 },
 }
 
 /// A client made from the wire's documentation: one socket, no retries, no packing.
-pub struct RawClient {
+pub(crate) struct RawClient {
     socket: UdpSocket,
     name: String,
     key: PrincipalKey,
-    pub instance: Instance,
-    pub session: SessionId,
+    pub(crate) instance: Instance,
+    pub(crate) session: SessionId,
 }
 
 impl RawClient {
     /// For the principal `name` of the cluster.
-    pub fn new(cluster: &Cluster, name: &str) -> Self {
+    pub(crate) fn new(cluster: &Cluster, name: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let key = cluster.key().principal(principal_id(name).unwrap());
@@ -220,7 +231,7 @@ impl RawClient {
     }
 
     /// A datagram of messages, sealed.
-    pub fn seal(&self, write: impl FnOnce(&mut BodyWriter<'_>)) -> Vec<u8> {
+    pub(crate) fn seal(&self, write: impl FnOnce(&mut BodyWriter<'_>)) -> Vec<u8> {
         let mut buf = vec![0; 1472];
         let mut body = BodyWriter::new(&mut buf[ENVELOPE_LEN..1472 - (OVERHEAD - ENVELOPE_LEN)]);
         let mut in_force = SessionId::default();
@@ -234,12 +245,12 @@ impl RawClient {
         buf
     }
 
-    pub fn send(&self, to: SocketAddr, datagram: &[u8]) {
+    pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
         self.socket.send_to(datagram, to).unwrap();
     }
 
     /// Opens a session at a server, asking again until it answers.
-    pub fn open(&mut self, to: SocketAddr) {
+    pub(crate) fn open(&mut self, to: SocketAddr) {
         let nonce = 77;
         let datagram = self.seal(|body| Open { nonce, name: &self.name }.put(body).unwrap());
         self.session = wait_for("a session", || {
@@ -257,7 +268,7 @@ impl RawClient {
     }
 
     /// Hands the messages of the next datagram, if one comes, to `take`.
-    pub fn receive(&mut self, mut take: impl FnMut(SessionId, ToClient<'_>)) -> bool {
+    pub(crate) fn receive(&mut self, mut take: impl FnMut(SessionId, ToClient<'_>)) -> bool {
         let mut buf = [0; 2048];
         let Ok((len, _)) = self.socket.recv_from(&mut buf) else { return false };
         let principal = principal_id(&self.name).unwrap();
@@ -272,12 +283,12 @@ impl RawClient {
     }
 
     /// A request as a datagram.
-    pub fn request(&self, request: u64, tx: u8, participants: &[u32], depth: u8) -> Vec<u8> {
+    pub(crate) fn request(&self, request: u64, tx: u64, participants: &[u32], depth: u8) -> Vec<u8> {
         let bytes: Vec<u8> = participants.iter().flat_map(|id| id.to_le_bytes()).collect();
         self.seal(|body| {
             let view = RequestView {
                 request: RequestNo::new(request),
-                tx: TxId::new([tx; 16]),
+                tx: tx_id(tx),
                 depth,
                 retry: false,
                 participants: Participants::new(&bytes),
@@ -288,7 +299,7 @@ impl RawClient {
 
     /// What is said to `request` within `patience`, if anything.
     #[expect(clippy::disallowed_methods, reason = "a deadline of the test")]
-    pub fn said_within(&mut self, request: u64, patience: Duration) -> Option<Said> {
+    pub(crate) fn said_within(&mut self, request: u64, patience: Duration) -> Option<Said> {
         let deadline = Instant::now() + patience;
         let mut said = None;
         while said.is_none() && Instant::now() < deadline {
@@ -299,11 +310,8 @@ impl RawClient {
                     said = Some(Said::Ordered { order: answer.head().order, parts });
                 }
                 ToClient::Refused(refused) if refused.request.get() == request => {
-                    said = Some(Said::Refused {
-                        why: refused.reason,
-                        is_final: refused.is_final,
-                        detail: refused.detail,
-                    });
+                    said =
+                        Some(Said::Refused { why: refused.reason, is_final: refused.is_final, detail: refused.detail });
                 }
                 _ => {}
             });
@@ -312,7 +320,7 @@ impl RawClient {
     }
 
     /// Sends a request until something is said.
-    pub fn order(&mut self, to: SocketAddr, request: u64, tx: u8, participants: &[u32], depth: u8) -> Said {
+    pub(crate) fn order(&mut self, to: SocketAddr, request: u64, tx: u64, participants: &[u32], depth: u8) -> Said {
         let datagram = self.request(request, tx, participants, depth);
         wait_for("an answer", || {
             self.send(to, &datagram);
