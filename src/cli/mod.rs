@@ -23,6 +23,7 @@ pub mod load;
 pub mod order;
 pub mod out;
 pub mod serve;
+pub mod sim;
 pub mod target;
 pub mod verify;
 
@@ -65,6 +66,8 @@ commands! {
     Hist(hist),
     /// Check that traces taken together keep the contract
     Verify(verify),
+    /// Try to break the order: the real core under simulated faults
+    Sim(sim),
 }
 
 /// Ordain: one global order for transactions, with dense numbers, no leader, and no loss while a majority is up.

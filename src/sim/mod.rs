@@ -151,7 +151,11 @@ impl Violation {
 /// The command that plays a schedule again.
 #[must_use]
 pub fn replay(schedule: &Schedule) -> String {
-    let Schedule { seed, servers, faults, .. } = schedule;
+    let Schedule { seed, servers, faults, restarts, .. } = schedule;
+    if *restarts > 0 {
+        let line = format!("{} {servers} {restarts} {seed}", faults.name());
+        return format!("the line `{line}` in tests/seeds.txt, and cargo test --test simulate seeds");
+    }
     format!("ordain sim --seed {seed} --schedules 1 --servers {servers} --faults {}", faults.name())
 }
 

@@ -4,11 +4,12 @@
 //! names the seed that was reported. **Invariants**: the sums do not depend on the number of threads.
 //! **Limits**: a run ends at its first violation, of the lowest schedule that shows one.
 use std::cell::Cell;
+use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Faults, Schedule, Tally, Violation, run};
+use super::{Faults, Schedule, Tally, Violation, replay, run};
 use crate::protocol::plant::Plant;
 
 /// Many schedules from one seed.
@@ -61,6 +62,20 @@ pub(super) fn now_playing(schedule: &Schedule) {
     PLAYING.set(Some(*schedule));
 }
 
+/// Says which schedule it was when a core's own assertion unwinds through a run.
+struct TellOfPanic;
+
+impl Drop for TellOfPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(schedule) = playing()
+        {
+            let line = format!("replay: {}\n", replay(&schedule));
+            let _nobody_to_tell = std::io::stderr().lock().write_all(line.as_bytes());
+        }
+    }
+}
+
 /// The seed of schedule `at` of a run (`SplitMix64`); schedule 0 has the run's.
 #[must_use]
 pub fn schedule_seed(seed: u64, at: u64) -> u64 {
@@ -103,6 +118,7 @@ pub fn run_all(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> Report {
             if at >= campaign.schedules || at > first_bad.load(Ordering::Relaxed) {
                 break;
             }
+            let told = TellOfPanic;
             match run(&campaign.schedule(at)) {
                 Ok(more) => tally.add(&more),
                 Err(violation) => {
@@ -114,6 +130,7 @@ pub fn run_all(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> Report {
                     }
                 }
             }
+            drop(told);
             // Relaxed: a count for people.
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }

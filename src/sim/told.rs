@@ -76,6 +76,7 @@ impl Checks {
             Refusal::WindowExceeded => {
                 self.model.answer(&key).is_some_and(|order| order < self.model.retained_from(last))
             }
+            Refusal::WrongInstance => self.instances > 1,
             Refusal::RequestDiffers => desk.bodies(&key) > 1,
             Refusal::TxDiffers | Refusal::ParticipantsFull => self.model.was_refused(&key, body.tx, why),
             _ => false,

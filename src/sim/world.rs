@@ -26,8 +26,8 @@ use crate::wire::{ENVELOPE_LEN, OVERHEAD, PeerEnvelope, open_peer, seal_peer};
 pub const FAULTS_END_NS: u64 = 2_000_000_000;
 /// After the faults everything must be answered within so long.
 pub const LIVENESS_NS: u64 = 3_000_000_000;
-/// How long a schedule with restarts goes on: twice the time that a pledge lives, and some.
-const RESTARTS_END_NS: u64 = 14_000_000_000;
+/// How long a schedule goes on after restarts: usually a while, sometimes until pledges have been given up and over.
+const AFTER_RESTARTS_NS: [u64; 4] = [300_000_000, 300_000_000, 300_000_000, 7_000_000_000];
 /// More steps than any schedule needs.
 pub const STEPS_MAX: u64 = 200_000;
 
@@ -125,6 +125,8 @@ pub struct World {
     key: PeerKey,
     sealed: Vec<u8>,
     healed_at: Option<u64>,
+    /// With restarts: when the schedule ends, answered or not.
+    ends_at: u64,
     instances: u32,
 }
 
@@ -159,6 +161,7 @@ impl World {
             key: ClusterKey::PUBLIC.peer(),
             sealed: vec![0; OVERHEAD],
             healed_at: None,
+            ends_at: u64::MAX,
             instances: 0,
             rng,
         };
@@ -186,6 +189,7 @@ impl World {
             self.put(at, Happening::Fault);
         }
         let latest = [2_000_000, 100_000_000, 5_500_000_000][self.rng.usize(0..3)];
+        self.ends_at = latest + AFTER_RESTARTS_NS[self.rng.usize(0..4)];
         for _ in 0..self.schedule.restarts {
             let server = self.rng.usize(0..self.servers.len());
             let at = self.rng.u64(0..latest);
@@ -224,7 +228,7 @@ impl World {
     /// Whether the schedule has come to its end; ends the faults when everything was asked.
     fn is_over(&mut self) -> Result<bool, Broken> {
         if self.schedule.restarts > 0 {
-            return Ok(self.now >= RESTARTS_END_NS || (self.desk.open == 0 && self.checks.is_level()));
+            return Ok(self.now >= self.ends_at || (self.desk.open == 0 && self.checks.is_level()));
         }
         if self.desk.open == 0 && self.checks.is_level() {
             return Ok(true);
@@ -391,7 +395,7 @@ impl World {
         (sender, envelope.sent, body.into())
     }
 
-    fn to_server(&mut self, server: usize, input: &Input) {
+    fn ask_server(&mut self, server: usize, input: &Input) {
         let arrivals = self.network.send(&mut self.rng, &mut self.tally, OUTSIDE, server, self.now);
         for at in arrivals {
             self.put(at, Happening::Arrive { server, input: input.clone() });
@@ -403,7 +407,7 @@ impl World {
             return;
         }
         let server = self.rng.usize(0..self.servers.len());
-        self.to_server(server, &Input::Open { client });
+        self.ask_server(server, &Input::Open { client });
         self.desk.clients[client].tries += 1;
         let wait = self.patience(self.desk.clients[client].tries);
         self.put(self.now + wait, Happening::Open { client });
@@ -428,7 +432,7 @@ impl World {
         let instance = self.checks.configuration.map_or(Instance::NONE, |held| held.instance);
         let instance = if self.rng.bool() { instance } else { Instance::NONE };
         let server = self.rng.usize(0..self.servers.len());
-        self.to_server(server, &Input::Ask { waiter, depth, session, instance });
+        self.ask_server(server, &Input::Ask { waiter, depth, session, instance });
         let wait = self.patience(tries);
         self.put(self.now + wait, Happening::Send { ask: at });
     }

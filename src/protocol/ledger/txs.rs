@@ -69,7 +69,8 @@ impl Txs {
     #[inline]
     pub(super) fn find(&self, hash: u32, retained: Retained, is: impl Fn(OrderNo) -> bool) -> Option<OrderNo> {
         let mut at = self.home(hash);
-        loop {
+        // In a small table all lines may be marked at once: it is searched once around, no further.
+        for _ in 0..self.lines.len() {
             let line = &self.lines[at];
             // All slots first, then one branch: nearly always there is none.
             let mut hits = 0_u32;
@@ -91,6 +92,7 @@ impl Txs {
             }
             at = (at + 1) & self.mask;
         }
+        None
     }
 
     /// Reads the line of a hash, so that it is near when it is needed.
@@ -138,6 +140,17 @@ mod tests {
     use super::{Retained, Txs};
     use crate::protocol::OrderNo;
     use alloc::collections::VecDeque;
+
+    /// Two lines, eight records: seven of one line, an eighth that it passes on, seven of the other line, an eighth.
+    #[test]
+    fn search_ends_though_every_line_has_passed_on() {
+        let mut txs = Txs::new(8);
+        for order in 0..15_u64 {
+            let hash = if order < 8 { 0 } else { 1 };
+            txs.insert(hash, Retained { last: order, len: order.min(7) });
+        }
+        assert_eq!(txs.find(2, Retained { last: 15, len: 8 }, |_| true), None);
+    }
 
     /// Few hashes, so that lines overflow into each other, at the wrap too; and a start below 2^32, so that the low
     /// halves wrap.
