@@ -2,7 +2,6 @@
 //! `HashMap` in them does not compile here.
 #![no_std]
 
-
 extern crate alloc;
 
 #[path = "../../src/protocol/mod.rs"]
