@@ -178,6 +178,7 @@ mod models {
                 .map(|slot| {
                     let (doze, event, slot) = (Arc::clone(&doze), Arc::clone(&event), Arc::clone(slot));
                     loom::thread::spawn(move || {
+                        // Relaxed: `ring` and `hear` order it; its partner is the load below.
                         slot.store(1, Ordering::Relaxed);
                         if doze.ring() {
                             event.notify();
@@ -187,6 +188,7 @@ mod models {
                 .collect();
             loop {
                 doze.hear();
+                // Relaxed: partner of the store above.
                 if pushed.iter().all(|slot| slot.load(Ordering::Relaxed) == 1) {
                     break;
                 }

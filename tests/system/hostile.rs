@@ -192,7 +192,7 @@ fn a_flood_at_both_ports_does_not_silence_a_server() {
     let to = cluster.client_address(1);
     let mut client = RawClient::new(&cluster, "local");
     client.open(to);
-    cluster.signal(1, "-STOP");
+    cluster.stop(1);
     let (mut clients, mut peers) = (Volley::new(to), Volley::new(cluster.peer_address(1)));
     for round in 0..700_u32 {
         clients.send(&round.to_le_bytes().repeat(50));

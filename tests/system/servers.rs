@@ -70,7 +70,7 @@ fn with_one_server_stopped_nothing_new_is_answered_until_it_goes_on() {
     client.open(cluster.client_address(1));
     assert_eq!(order_of(&client.order(cluster.client_address(1), 1, 1, &[9], 0)), 1);
     for (stopped, request) in [(1_u8, 2_u64), (2, 3), (3, 4)] {
-        cluster.signal(stopped, "-STOP");
+        cluster.stop(stopped);
         for id in (1..=3).filter(|id| *id != stopped) {
             let datagram = client.request(request, request, &[9], 0);
             client.send(cluster.client_address(id), &datagram);
@@ -184,7 +184,7 @@ fn sigterm_finishes_what_is_held() {
     client.open(cluster.client_address(1));
     assert_eq!(order_of(&client.order(cluster.client_address(1), 1, 1, &[9], 0)), 1);
     // A request that waits for a stopped server is finished by a server that was told to end meanwhile.
-    cluster.signal(3, "-STOP");
+    cluster.stop(3);
     let datagram = client.request(2, 2, &[9], 0);
     client.send(cluster.client_address(1), &datagram);
     assert_eq!(client.said_within(2, Duration::from_millis(200)), None);

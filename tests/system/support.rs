@@ -164,6 +164,17 @@ impl Cluster {
         assert!(status.success());
     }
 
+    /// SIGSTOP, and stopped: every thread of it, which takes the kernel a moment.
+    pub(crate) fn stop(&self, id: u8) {
+        self.signal(id, "-STOP");
+        let tasks = format!("/proc/{}/task", self.pid(id));
+        let stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        wait_for("every thread to stop", || fs::read_dir(&tasks).unwrap().flatten().all(stopped).then_some(()));
+    }
+
     /// SIGKILL, and gone.
     pub(crate) fn kill(&mut self, id: u8) {
         let mut child = self.servers[usize::from(id) - 1].take().unwrap();
