@@ -508,7 +508,7 @@ mod tests {
             "unknown key `brodcast`; the nearest known key is `broadcast`",
             "d/ordain.toml:12: engine.fifo is of type array; write true or false",
             "d/ordain.toml:1: unknown key `kye`; the nearest known key is `key`",
-            "d/ordain.toml:8: wire.payload = 9999: allowed is 576 to 8972 (bytes, or with KiB, MiB, GiB); the default is 1472",
+            "d/ordain.toml:8: wire.payload = 9999: allowed is 592 to 8972 (bytes, or with KiB, MiB, GiB); the default is 1472",
             "--set wire: not of the form section.key=value",
             "--set: ledger.sessions = 0: allowed is 1 to 1048576 sessions; the default is 16384",
         ] {

@@ -20,7 +20,7 @@ use crate::protocol::machine::{Core, Request, Sender, Settings};
 use crate::protocol::{Instance, PARTICIPANTS_MAX, Principal, RequestNo, ServerId, SessionId, Span, Timestamp};
 use crate::wire::auth::{ClusterKey, PeerKey};
 use crate::wire::peer::Terms;
-use crate::wire::{ENVELOPE_LEN, OVERHEAD, PeerEnvelope, open_peer, seal_peer};
+use crate::wire::{ENVELOPE_LEN, OVERHEAD, PAYLOAD_MIN, PeerEnvelope, open_peer, seal_peer};
 
 /// Faults cease at the latest then.
 pub const FAULTS_END_NS: u64 = 2_000_000_000;
@@ -499,7 +499,7 @@ impl World {
 
 /// Draws what all servers are told: small tables, so that they fill, and a schedule costs little.
 fn draw_settings(rng: &mut fastrand::Rng, schedule: &Schedule) -> Settings {
-    let payload = [640, 640, 1_472][rng.usize(0..3)];
+    let payload = [PAYLOAD_MIN, 640, 1_472][rng.usize(0..3)];
     let body_max = crate::wire::body_max(payload);
     let limits = Limits {
         retain_entries: [8, 64, 256][rng.usize(0..3)],

@@ -39,7 +39,9 @@ const _: () = {
     let head = 1 + 1 + u16::LEN + Epoch::LEN + FrameNo::LEN + Timestamp::LEN;
     let entry = u32::LEN + Principal::LEN + SessionId::LEN + RequestNo::LEN + TxId::LEN + 1 + 3;
     assert!(head == FRAME_HEAD_LEN && entry == ENTRY_HEAD_LEN);
-    assert!(FRAME_HEAD_LEN + ENTRY_LEN_MAX + super::bytes::HEAD_LEN <= super::body_max(super::PAYLOAD_MIN));
+    // A frame travels beside a header.
+    let heads = 2 * super::bytes::HEAD_LEN + super::header::HEADER_LEN_MAX;
+    assert!(heads + FRAME_HEAD_LEN + ENTRY_LEN_MAX <= super::body_max(super::PAYLOAD_MIN));
 };
 
 /// Bytes of an entry with `participants`.

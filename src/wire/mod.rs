@@ -54,8 +54,8 @@ pub const VERSION: u8 = 1;
 pub const ENVELOPE_LEN: usize = 40;
 /// Bytes of a datagram that are not body.
 pub const OVERHEAD: usize = ENVELOPE_LEN + auth::TAG_LEN;
-/// Least UDP payload that can be configured: every message must fit, the widest being a part of an answer.
-pub const PAYLOAD_MIN: usize = 576;
+/// Least UDP payload that can be configured: every message must fit, the widest being a header with the longest entry.
+pub const PAYLOAD_MIN: usize = 592;
 /// UDP payload of an Ethernet packet: 1500 less IP and UDP heads.
 pub const PAYLOAD_DEFAULT: usize = 1472;
 /// Most UDP payload that can be configured: a jumbo packet. Longer datagrams are dropped.
