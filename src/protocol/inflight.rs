@@ -54,9 +54,14 @@ const NONE: u32 = u32::MAX;
 /// The table and the queue.
 #[derive(Debug)]
 pub struct Inflight<W> {
-    /// A ring: own entries in the order they were stamped.
-    ring: Box<[Option<Waiting<W>>]>,
-    /// Open addressing over positions in the ring, with deletion by moving back what follows.
+    /// Those under way. The place left last is taken first, so that few places are used, and stay in the cache.
+    slots: Box<[Option<Waiting<W>>]>,
+    /// Places to take, the last one first.
+    free: Box<[u32]>,
+    free_len: usize,
+    /// A ring of places: own entries in the order they were stamped.
+    queue: Box<[u32]>,
+    /// Open addressing over places, with deletion by moving back what follows.
     index: Box<[u32]>,
     head: usize,
     len: usize,
@@ -68,7 +73,10 @@ impl<W: Copy> Inflight<W> {
     pub fn new(most: usize) -> Self {
         let most = most.clamp(1, 1 << 24);
         Self {
-            ring: vec![None; most].into_boxed_slice(),
+            slots: vec![None; most].into_boxed_slice(),
+            free: (0..most).rev().map(|place| u32::try_from(place).unwrap_or(NONE)).collect(),
+            free_len: most,
+            queue: vec![NONE; most].into_boxed_slice(),
             index: vec![NONE; (most * 2).next_power_of_two()].into_boxed_slice(),
             head: 0,
             len: 0,
@@ -78,7 +86,7 @@ impl<W: Copy> Inflight<W> {
     /// Memory that a table for `most` requests takes.
     #[must_use]
     pub fn memory(most: usize) -> usize {
-        most * size_of::<Option<Waiting<W>>>() + (most * 2).next_power_of_two() * 4
+        most * (size_of::<Option<Waiting<W>>>() + 8) + (most * 2).next_power_of_two() * 4
     }
 
     /// How many are under way.
@@ -96,7 +104,7 @@ impl<W: Copy> Inflight<W> {
     /// No room for another.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.len == self.ring.len()
+        self.len == self.slots.len()
     }
 
     fn mask(&self) -> usize {
@@ -109,7 +117,7 @@ impl<W: Copy> Inflight<W> {
 
     fn at(&self, bucket: usize) -> Option<&Waiting<W>> {
         let place = self.index[bucket];
-        if place == NONE { None } else { self.ring[place as usize].as_ref() }
+        if place == NONE { None } else { self.slots[place as usize].as_ref() }
     }
 
     fn find_bucket(&self, key: &RequestKey) -> Option<usize> {
@@ -127,7 +135,7 @@ impl<W: Copy> Inflight<W> {
     pub fn find(&mut self, key: &RequestKey) -> Option<&mut Waiting<W>> {
         let bucket = self.find_bucket(key)?;
         let place = self.index[bucket];
-        self.ring[place as usize].as_mut()
+        self.slots[place as usize].as_mut()
     }
 
     /// Adds a request just stamped, the last of the queue. False if there is no room; its name must not be under way.
@@ -135,27 +143,45 @@ impl<W: Copy> Inflight<W> {
         if self.is_full() {
             return false;
         }
-        let place = (self.head + self.len) % self.ring.len();
+        self.free_len -= 1;
+        let place = self.free[self.free_len];
         let mut bucket = self.bucket(&waiting.key);
         while self.index[bucket] != NONE {
             bucket = (bucket + 1) & self.mask();
         }
-        self.index[bucket] = u32::try_from(place).unwrap_or(NONE);
-        self.ring[place] = Some(waiting);
+        self.index[bucket] = place;
+        self.slots[place as usize] = Some(waiting);
+        let tail = (self.head + self.len) % self.queue.len();
+        self.queue[tail] = place;
         self.len += 1;
         true
     }
 
     /// Removes the oldest, when its entry is delivered.
     pub fn pop(&mut self) -> Option<Waiting<W>> {
-        let waiting = self.ring[self.head]?;
-        if let Some(bucket) = self.find_bucket(&waiting.key) {
-            self.vacate(bucket);
+        if self.len == 0 {
+            return None;
         }
-        self.ring[self.head] = None;
-        self.head = (self.head + 1) % self.ring.len();
+        let place = self.queue[self.head];
+        let waiting = self.slots[place as usize].take()?;
+        self.forget(&waiting.key, place);
+        self.free[self.free_len] = place;
+        self.free_len += 1;
+        self.head = (self.head + 1) % self.queue.len();
         self.len -= 1;
         Some(waiting)
+    }
+
+    /// Takes a place out of the index; its slot is empty already.
+    fn forget(&mut self, key: &RequestKey, place: u32) {
+        let mut bucket = self.bucket(key);
+        while self.index[bucket] != place {
+            if self.index[bucket] == NONE {
+                return;
+            }
+            bucket = (bucket + 1) & self.mask();
+        }
+        self.vacate(bucket);
     }
 
     /// Empties a bucket and moves back what would no longer be found past the hole.

@@ -9,6 +9,7 @@ use super::ledger::{Entry, Outcome};
 use super::machine::{Answer, Core, Outbox, Refused};
 use super::plant::Fault;
 use super::{FrameNo, Refusal, Span, Timestamp};
+use crate::wire::frame::EntryView;
 
 /// What holds back the first undelivered entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,18 +79,14 @@ impl<W: Copy> Core<W> {
     }
 
     fn deliver_head(&mut self, row: usize, out: &mut impl Outbox<W>) {
+        while let Some(entry) = self.streams[row].read_ahead() {
+            self.ledger.warm(&ledger_entry(&entry));
+        }
         let stream = &self.streams[row];
         let Some((entry, next)) = stream.head_entry() else {
             panic!("stream {} lost its undelivered frame {}", stream.id, stream.head_frame());
         };
-        let outcome = self.ledger.deliver(&Entry {
-            ts: entry.ts,
-            principal: entry.principal,
-            session: entry.session,
-            request: entry.request,
-            tx: entry.tx,
-            participants: entry.participants,
-        });
+        let outcome = self.ledger.deliver(&ledger_entry(&entry));
         let (request, place) = (entry.request, (entry.ts, stream.id.server));
         assert!(place > self.merged, "delivered {place:?} after {:?}", self.merged);
         self.merged = place;
@@ -126,4 +123,10 @@ impl<W: Copy> Core<W> {
             }
         }
     }
+}
+
+/// An entry of a frame, as the ledger takes it.
+fn ledger_entry<'a>(entry: &EntryView<'a>) -> Entry<'a> {
+    let EntryView { ts, principal, session, request, tx, participants } = *entry;
+    Entry { ts, principal, session, request, tx, participants }
 }

@@ -16,6 +16,9 @@ use alloc::vec;
 /// Frames that may wait for an earlier one. As many as one PULL brings.
 pub const REORDER_MAX: usize = 64;
 
+/// Entries of a stream that are read ahead of its delivery.
+pub const AHEAD: usize = 6;
+
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
@@ -99,6 +102,9 @@ pub struct Stream {
     next: FrameNo,
     offset: usize,
     head: Option<Timestamp>,
+    /// The entry that is read ahead next, and how many are ahead of the head.
+    ahead: (FrameNo, usize),
+    ahead_count: usize,
     early: Early,
     plant: Plant,
 }
@@ -117,6 +123,8 @@ impl Stream {
             next: FrameNo::new(1),
             offset: 0,
             head: None,
+            ahead: (FrameNo::new(1), FRAME_HEAD_LEN),
+            ahead_count: 0,
             early: Early::new(frame_max),
             plant,
         }
@@ -178,8 +186,26 @@ impl Stream {
         EntryView::at(self.store.bytes(self.next)?, self.offset)
     }
 
+    /// The next entry to be read ahead, if fewer than [`AHEAD`] are: what the ledger will look at is fetched early, since
+    /// the misses of several entries overlap and those of one do not.
+    pub fn read_ahead(&mut self) -> Option<EntryView<'_>> {
+        if self.ahead_count == 0 {
+            // Never behind the head.
+            self.ahead = (self.next, self.offset.max(FRAME_HEAD_LEN));
+        }
+        if self.ahead_count >= AHEAD {
+            return None;
+        }
+        let bytes = self.store.bytes(self.ahead.0)?;
+        let (entry, next) = EntryView::at(bytes, self.ahead.1)?;
+        self.ahead = if next >= bytes.len() { (self.ahead.0.next(), FRAME_HEAD_LEN) } else { (self.ahead.0, next) };
+        self.ahead_count += 1;
+        Some(entry)
+    }
+
     /// Steps past the first undelivered entry; `offset` is where the next begins, as [`Stream::head_entry`] told.
     pub fn advance(&mut self, offset: usize) {
+        self.ahead_count = self.ahead_count.saturating_sub(1);
         let end = self.store.bytes(self.next).map_or(0, <[u8]>::len);
         if offset >= end {
             self.next = self.next.next();
@@ -201,7 +227,7 @@ impl Stream {
         if self.offset == 0 {
             self.offset = FRAME_HEAD_LEN;
         }
-        self.head = EntryView::at(bytes, self.offset).map(|(entry, _)| entry.ts);
+        self.head = EntryView::ts_at(bytes, self.offset);
     }
 
     /// R-ACCEPT: the frame is held iff it is the next of its stream and its time stamps rise above what is held.
