@@ -444,7 +444,9 @@ impl<W: Copy> Core<W> {
                 return;
             }
             Lookup::Refused(why) => {
-                self.refuse(key, waiter, why, true, Span::default(), out);
+                // What has left the window or retention may have been numbered, so this is no last word on that.
+                let is_final = why != Refusal::WindowExceeded;
+                self.refuse(key, waiter, why, is_final, Span::default(), out);
                 return;
             }
             Lookup::Unknown => {}

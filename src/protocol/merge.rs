@@ -114,10 +114,11 @@ impl<W: Copy> Core<W> {
                 self.counters.answered += 1;
             }
             Outcome::Refused(why) => {
-                // A full table of sessions may have room later, a session from the future comes of age; all else stays.
+                // A full table of sessions may have room later, a session from the future comes of age, and what has left
+                // the window may have been numbered; all else stays.
                 let early = why == Refusal::SessionUnknown && waiting.key.session.created > self.ledger.time();
-                let is_final = why != Refusal::SessionsFull && !early;
-                let retry_after = if is_final { Span::default() } else { Span::secs(1) };
+                let is_final = !matches!(why, Refusal::SessionsFull | Refusal::WindowExceeded) && !early;
+                let retry_after = if why == Refusal::SessionsFull || early { Span::secs(1) } else { Span::default() };
                 self.counters.refused[usize::from(why.code())] += 1;
                 out.refuse(waiter, &Refused { key: waiting.key, why, is_final, retry_after });
             }
