@@ -58,6 +58,11 @@ impl<T> Outlet<T> {
         }
     }
 
+    /// Wakes the reader, pushed or not: for what it is told by other ways than this ring.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// The ring, for its figures.
     #[must_use]
     pub fn ring(&self) -> &Producer<T> {

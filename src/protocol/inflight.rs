@@ -6,6 +6,7 @@
 //! **Invariants**: an entry of the own stream and its waiter leave together, first in, first out.
 //! **Limits**: the number of requests under way given at construction; full means refused (`overloaded`).
 //! **Not here**: whether a request was answered before (the ledger knows).
+use super::ledger::hash::fold;
 use super::{Principal, RequestNo, SessionId, TxId};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -22,15 +23,12 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    fn hash(&self) -> u64 {
-        // Sessions have random parts and requests count up: one multiplication spreads both.
-        let mixed = self.session.nonce
-            ^ self.session.created.get().rotate_left(32)
-            ^ self.request.get().wrapping_mul(0xA076_1D64_78BD_642F)
-            ^ self.principal.get();
-        let product = u128::from(mixed) * 0xE703_7ED1_A0B4_28DB_u128;
-        // The two halves of the product, folded.
-        u64::try_from(product >> 64).unwrap_or(0) ^ u64::try_from(product & u128::from(u64::MAX)).unwrap_or(0)
+    /// Folded word by word into a seed: a client names its sessions and numbers its requests as it likes, and must not
+    /// be able to make them meet in one bucket.
+    fn hash(&self, seed: u64) -> u64 {
+        let Self { principal, session, request } = *self;
+        let words = [principal.get(), session.created.get(), session.nonce, request.get(), seed];
+        words.into_iter().fold(seed, fold)
     }
 }
 
@@ -65,12 +63,13 @@ pub struct Inflight<W> {
     index: Box<[u32]>,
     head: usize,
     len: usize,
+    seed: u64,
 }
 
 impl<W: Copy> Inflight<W> {
-    /// Room for `most` requests under way (at least 1). Takes all its memory here.
+    /// Room for `most` requests under way (at least 1), laid out by `seed`. Takes all its memory here.
     #[must_use]
-    pub fn new(most: usize) -> Self {
+    pub fn new(most: usize, seed: u64) -> Self {
         let most = most.clamp(1, 1 << 24);
         Self {
             slots: vec![None; most].into_boxed_slice(),
@@ -80,6 +79,7 @@ impl<W: Copy> Inflight<W> {
             index: vec![NONE; (most * 2).next_power_of_two()].into_boxed_slice(),
             head: 0,
             len: 0,
+            seed,
         }
     }
 
@@ -112,7 +112,8 @@ impl<W: Copy> Inflight<W> {
     }
 
     fn bucket(&self, key: &RequestKey) -> usize {
-        usize::try_from(key.hash() & self.mask() as u64).unwrap_or(0)
+        // The upper half, since a product's low bits are its weakest.
+        usize::try_from((key.hash(self.seed) >> 32) & self.mask() as u64).unwrap_or(0)
     }
 
     fn at(&self, bucket: usize) -> Option<&Waiting<W>> {
@@ -214,10 +215,23 @@ mod tests {
         Waiting { key, tx: TxId::default(), participants: 0, depth: 0, waiter: Some(n) }
     }
 
+    /// Ids whose plain mixture (by exclusive or, with the request multiplied) is the same for all.
+    #[test]
+    fn chosen_ids_do_not_crowd_one_bucket() {
+        let mut table = Inflight::new(4_096, 5);
+        for n in 1..=2_048_u64 {
+            let nonce = n.wrapping_mul(0xA076_1D64_78BD_642F);
+            let key = RequestKey { session: SessionId { nonce, ..SessionId::default() }, ..waiting(n).key };
+            assert!(table.push(Waiting { key, ..waiting(n) }));
+            let past_home = table.find_bucket(&key).unwrap().wrapping_sub(table.bucket(&key)) & table.mask();
+            assert!(past_home < 64, "request {n} lies {past_home} buckets past its own");
+        }
+    }
+
     proptest! {
         #[test]
         fn finds_what_a_queue_holds_and_nothing_else(steps in prop::collection::vec(0_u8..3, 1..400)) {
-            let mut table = Inflight::new(13);
+            let mut table = Inflight::new(13, 5);
             let mut plain = VecDeque::new();
             for (n, step) in steps.into_iter().enumerate() {
                 let n = n as u64;
