@@ -1,7 +1,7 @@
 //! The engine: pinned cores that poll roles, rings between roles, datagrams by io_uring.
 //!
-//! **Map.** [`sync`] atomics (std, or loom under `cfg(loom)`); [`ring`] bounded single-producer single-consumer rings;
-//! [`wake`] how a thread ends another's sleep; [`link`] a ring and a waker in one; [`clock`] the only reader of time;
+//! **Map.** [`sync`] atomics (loom's in models); [`ring`] bounded single-producer single-consumer rings;
+//! [`wake`] how a thread ends another's sleep ([`doze`] its protocol); [`link`] a ring and a waker in one; [`clock`] the only reader of time;
 //! [`net`] UDP sockets; [`backend`] what a core asks of the kernel; [`uring`] its answer; [`cores`] roles and the
 //! threads that poll them, [`place`] where those run, [`stop`] how they end.
 //!
@@ -9,7 +9,7 @@
 //! spends one `io_uring_enter` a turn, which both sends what is queued and, when there is nothing to do, sleeps.
 //!
 //! **Invariants.** After start nothing here allocates, locks or makes a system call per message. What is full is refused
-//! and counted. No wake-up is lost (`wake`, modelled under loom).
+//! and counted. No wake-up is lost (`wake`, modelled with loom).
 //!
 //! **Limits** are arguments of constructors; memory is taken at construction ([`uring::UringConfig::bytes`]).
 //!
@@ -18,6 +18,7 @@
 pub mod backend;
 pub mod clock;
 pub mod cores;
+pub mod doze;
 pub mod link;
 pub mod net;
 pub mod place;

@@ -11,7 +11,8 @@
 //!
 //! **Limits.** Capacity is a power of two, fixed. A full ring refuses and counts ([`Producer::refused`]).
 //!
-//! **Not here**: waking a sleeping consumer (`link`); several producers (use several rings).
+//! **Not here**: waking a sleeping consumer (`link`); several producers (use several rings). Tested against an oracle in
+//! `tests/engine_ring.rs`, modelled in `tests/loom.rs`, which includes this file with loom's atomics.
 
 use core::cell::Cell;
 use core::fmt;
@@ -39,6 +40,22 @@ struct Shared<T> {
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 /// The writing end. One thread's at a time: it can be sent, not shared or cloned.
+///
+/// Two writers do not compile:
+/// ```compile_fail,E0599
+/// let (tx, _rx) = ordain::engine::ring::ring::<u64>(2);
+/// let second = tx.clone();
+/// ```
+/// nor does a writer that two threads share:
+/// ```compile_fail,E0277
+/// let (tx, _rx) = ordain::engine::ring::ring::<u64>(2);
+/// let shared: &(dyn Sync) = &tx;
+/// ```
+/// nor a push without the right to it:
+/// ```compile_fail,E0596
+/// let (tx, _rx) = ordain::engine::ring::ring::<u64>(2);
+/// tx.push(1);
+/// ```
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     tail: usize,
@@ -48,6 +65,27 @@ pub struct Producer<T> {
 }
 
 /// The reading end. One thread's at a time: it can be sent, not shared or cloned.
+///
+/// Two readers do not compile:
+/// ```compile_fail,E0599
+/// let (_tx, rx) = ordain::engine::ring::ring::<u64>(2);
+/// let second = rx.clone();
+/// ```
+/// nor does a reader that two threads share:
+/// ```compile_fail,E0277
+/// let (_tx, rx) = ordain::engine::ring::ring::<u64>(2);
+/// let shared: &(dyn Sync) = &rx;
+/// ```
+/// nor a message kept beyond the call that reads it, when its slot is the writer's again:
+/// ```compile_fail
+/// let (_tx, mut rx) = ordain::engine::ring::ring::<u64>(2);
+/// let mut kept: Option<&mut u64> = None;
+/// rx.pop_batch(1, |slot| kept = Some(slot));
+/// ```
+/// nor messages that must not change threads:
+/// ```compile_fail,E0277
+/// let (_tx, rx) = ordain::engine::ring::ring::<std::rc::Rc<u64>>(2);
+/// ```
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: usize,
@@ -233,146 +271,5 @@ impl<T> fmt::Debug for Producer<T> {
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer").field("capacity", &self.capacity()).finish()
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::collections::VecDeque;
-
-    use proptest::prelude::*;
-
-    use super::ring;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Push,
-        PushBatch(usize),
-        Pop(usize),
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            3 => Just(Step::Push),
-            1 => (0_usize..9).prop_map(Step::PushBatch),
-            2 => (0_usize..9).prop_map(Step::Pop)
-        ];
-        prop::collection::vec(step, 0..400)
-    }
-
-    proptest! {
-        #[test]
-        fn ring_behaves_like_a_bounded_queue(steps in steps(), log_capacity in 0_u32..4) {
-            let capacity = 1_usize << log_capacity;
-            let (mut tx, mut rx) = ring::<u64>(capacity);
-            let mut oracle = VecDeque::new();
-            let (mut next, mut refused) = (0_u64, 0_u64);
-            for step in steps {
-                match step {
-                    Step::Push => {
-                        next += 1;
-                        let room = oracle.len() < capacity;
-                        prop_assert_eq!(tx.push_with(|slot| *slot = next).is_ok(), room);
-                        if room { oracle.push_back(next) } else { refused += 1 }
-                    }
-                    Step::PushBatch(wanted) => {
-                        let expected = wanted.min(capacity - oracle.len());
-                        let mut made = 0;
-                        let pushed = tx.push_batch(|slot| {
-                            if made == wanted { return false }
-                            made += 1;
-                            next += 1;
-                            *slot = next;
-                            oracle.push_back(next);
-                            true
-                        });
-                        prop_assert_eq!(pushed, expected);
-                    }
-                    Step::Pop(max) => {
-                        let expected = max.min(oracle.len());
-                        let mut same = true;
-                        let popped = rx.pop_batch(max, |slot| same &= Some(*slot) == oracle.pop_front());
-                        prop_assert!(same);
-                        // A batch may stop at the end of what was known; the rest comes with the next call.
-                        prop_assert!(popped <= expected && (popped > 0 || expected == 0));
-                    }
-                }
-                prop_assert_eq!(tx.len(), oracle.len());
-                prop_assert_eq!(rx.len(), oracle.len());
-                prop_assert_eq!(rx.is_empty(), oracle.is_empty());
-                prop_assert_eq!(tx.refused(), refused);
-            }
-        }
-    }
-
-    #[test]
-    fn full_ring_hands_the_value_back_and_counts() {
-        let (mut tx, mut rx) = ring::<String>(1);
-        tx.push("first".to_owned()).expect("the ring is empty");
-        assert_eq!(tx.push("second".to_owned()), Err("second".to_owned()));
-        assert_eq!(tx.refused(), 1);
-        assert_eq!(rx.pop_batch(8, |slot| assert_eq!(slot, "first")), 1);
-        assert!(rx.is_empty());
-    }
-
-    #[test]
-    fn messages_cross_threads_in_order() {
-        const COUNT: u64 = 200_000;
-        let (mut tx, mut rx) = ring::<u64>(64);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                for value in 0..COUNT {
-                    while tx.push_with(|slot| *slot = value).is_err() {
-                        std::thread::yield_now();
-                    }
-                }
-            });
-            let mut expected = 0;
-            while expected < COUNT {
-                let got = rx.pop_batch(16, |slot| {
-                    assert_eq!(*slot, expected);
-                    expected += 1;
-                });
-                if got == 0 {
-                    std::thread::yield_now();
-                }
-            }
-        });
-    }
-}
-
-#[cfg(all(test, loom))]
-mod models {
-    use super::ring;
-
-    #[test]
-    fn loom_two_slots_four_items_arrive_whole_and_in_order() {
-        // Two preemptions: what more would find is not worth the hours (a relaxed `publish` is found with one).
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.check(|| {
-            let (mut tx, mut rx) = ring::<u32>(2);
-            let writer = loom::thread::spawn(move || {
-                let mut value = 1;
-                while value <= 4 {
-                    if tx.push_with(|slot| *slot = value).is_ok() {
-                        value += 1;
-                    } else {
-                        loom::thread::yield_now();
-                    }
-                }
-            });
-            let mut expected = 1;
-            while expected <= 4 {
-                let got = rx.pop_batch(2, |slot| {
-                    assert_eq!(*slot, expected);
-                    expected += 1;
-                });
-                if got == 0 {
-                    loom::thread::yield_now();
-                }
-            }
-            writer.join().expect("the writer ends");
-        });
     }
 }

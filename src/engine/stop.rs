@@ -72,7 +72,7 @@ impl Stop {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::Stop;
     use crate::engine::wake::Bell;

@@ -1,20 +1,10 @@
-//! Atomics, cells and shared pointers of the lock-free parts: std, or loom in a model.
+//! Atomics, cells and shared pointers of the lock-free parts.
 //!
-//! **Why.** Loom explores every interleaving of a small model, but only of operations that go through its own types; so
-//! the lock-free parts take theirs from here. **Invariants**: every `Ordering` used with these names its partner.
+//! **Why.** Loom explores every interleaving of a small model, but only of operations that go through its own types. So
+//! the lock-free parts take theirs from `super::sync`: this file in the product, loom's in `tests/loom.rs`, which includes
+//! the same sources beside another `sync`. **Invariants**: every `Ordering` used with these names its partner.
 //! **Not here**: locks; the hot path has none.
 
-#[cfg(all(loom, test))]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicUsize},
-    },
-};
-#[cfg(not(all(loom, test)))]
-pub(crate) use plain::UnsafeCell;
-#[cfg(not(all(loom, test)))]
 pub(crate) use std::sync::{
     Arc,
     atomic::{AtomicU8, AtomicUsize},
@@ -24,22 +14,19 @@ pub(crate) use std::sync::{
 pub(crate) use std::sync::atomic::AtomicU64;
 pub(crate) use std::sync::atomic::Ordering;
 
-#[cfg(not(all(loom, test)))]
-mod plain {
-    /// `core`'s cell with loom's face.
-    #[derive(Debug, Default)]
-    #[repr(transparent)]
-    pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+/// `core`'s cell with loom's face.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
-    impl<T> UnsafeCell<T> {
-        /// Wraps a value.
-        pub(crate) const fn new(value: T) -> Self {
-            Self(core::cell::UnsafeCell::new(value))
-        }
-        /// Lends the pointer to `f`, who answers for there being no other user meanwhile.
-        #[inline]
-        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-            f(self.0.get())
-        }
+impl<T> UnsafeCell<T> {
+    /// Wraps a value.
+    pub(crate) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+    /// Lends the pointer to `f`, who answers for there being no other user meanwhile.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
     }
 }

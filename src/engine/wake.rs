@@ -1,66 +1,16 @@
 //! How one thread ends another's sleep in the kernel, without a system call unless it sleeps.
 //!
 //! **Why.** A core that parks must not miss a message pushed just before it fell asleep, and a core that is awake must not
-//! be sent an event for every message. One byte of state decides both: `AWAKE`, `RUNG`, `ASLEEP`.
-//!
-//! **Why no fence.** The usual shape (the sleeper stores "asleep", then looks at the queue; the waker stores the message,
-//! then looks at "asleep") needs a store-load fence on both sides (Dekker). Here every step on the state is a
-//! read-modify-write of one location, and those are totally ordered:
-//! - the waker, after its push, swaps in `RUNG` (Release); if it finds `ASLEEP` it signals;
-//! - the sleeper begins each turn with [`Bell::hear`]: a ring found is taken by a swap (Acquire), so that what was pushed
-//!   before it is seen by this turn's polls;
-//! - it falls asleep only by exchanging `AWAKE` for `ASLEEP`. A ring since the turn began makes the exchange fail, and there
-//!   is another turn; a ring after it finds `ASLEEP` and signals. There is no third case.
-//!
-//! Several wakers ring in turn: each swap continues the release sequence of those before it, so the sleeper's Acquire sees
-//! all their pushes.
-//!
-//! **Invariants**: no wake-up is lost (modelled under loom below). Spurious ones happen and are harmless.
-//! **Not here**: what is signalled; the event descriptor is watched by the backend.
+//! be sent an event for every message: `doze` decides both, this file adds the event descriptor.
+//! **Invariants**: no wake-up is lost. Spurious ones happen and are harmless.
+//! **Not here**: the protocol of sleeping (`doze`); what watches the descriptor (the backend).
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::sync::{Arc, AtomicU8, Ordering};
-
-const AWAKE: u8 = 0;
-const RUNG: u8 = 1;
-const ASLEEP: u8 = 2;
-
-/// The state shared by a sleeper and its wakers.
-#[derive(Debug)]
-pub(crate) struct Doze(AtomicU8);
-
-impl Doze {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU8::new(AWAKE))
-    }
-
-    /// The waker's half. `true`: the sleeper sleeps, and this caller is the one to signal it.
-    #[inline]
-    pub(crate) fn ring(&self) -> bool {
-        // Release: pairs with the Acquire swap in `hear`; what was pushed before is seen after it.
-        self.0.swap(RUNG, Ordering::Release) == ASLEEP
-    }
-
-    /// The sleeper's: a turn begins, and sees all that was pushed before the rings heard here.
-    #[inline]
-    pub(crate) fn hear(&self) {
-        // Relaxed: an old AWAKE read here only leaves the ring for `fall_asleep` to find.
-        if self.0.load(Ordering::Relaxed) != AWAKE {
-            // Acquire: pairs with the Release swap in `ring`.
-            self.0.swap(AWAKE, Ordering::Acquire);
-        }
-    }
-
-    /// The sleeper's: `true` if nobody rang since `hear`; from then on a ring signals.
-    #[inline]
-    pub(crate) fn fall_asleep(&self) -> bool {
-        // Relaxed: only the place in this location's order counts; data is ordered by `ring` and `hear`.
-        self.0.compare_exchange(AWAKE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-}
+use super::doze::Doze;
+use super::sync::Arc;
 
 #[derive(Debug)]
 struct Shared {
@@ -138,7 +88,7 @@ fn event() -> io::Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::Bell;
     use std::io::Read;
@@ -156,57 +106,5 @@ mod tests {
         let mut count = [0; 8];
         (&bell.0.event).read_exact(&mut count).expect("the event is readable");
         assert_eq!(u64::from_ne_bytes(count), 1, "one signal for one sleep");
-    }
-}
-
-#[cfg(all(test, loom))]
-mod models {
-    use super::Doze;
-    use loom::sync::atomic::{AtomicU32, Ordering};
-    use loom::sync::{Arc, Notify};
-
-    /// A lost wake-up would leave the sleeper waiting for ever, which loom reports as a deadlock.
-    fn sleeper_sees_all(wakers: u32) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(move || {
-            let doze = Arc::new(Doze::new());
-            let event = Arc::new(Notify::new());
-            let pushed: Vec<_> = (0..wakers).map(|_| Arc::new(AtomicU32::new(0))).collect();
-            let threads: Vec<_> = pushed
-                .iter()
-                .map(|slot| {
-                    let (doze, event, slot) = (Arc::clone(&doze), Arc::clone(&event), Arc::clone(slot));
-                    loom::thread::spawn(move || {
-                        // Relaxed: `ring` and `hear` order it; its partner is the load below.
-                        slot.store(1, Ordering::Relaxed);
-                        if doze.ring() {
-                            event.notify();
-                        }
-                    })
-                })
-                .collect();
-            loop {
-                doze.hear();
-                // Relaxed: partner of the store above.
-                if pushed.iter().all(|slot| slot.load(Ordering::Relaxed) == 1) {
-                    break;
-                }
-                if doze.fall_asleep() {
-                    event.wait();
-                }
-            }
-            threads.into_iter().for_each(|thread| thread.join().expect("the waker ends"));
-        });
-    }
-
-    #[test]
-    fn loom_one_waker_is_never_lost() {
-        sleeper_sees_all(1);
-    }
-
-    #[test]
-    fn loom_two_wakers_are_never_lost() {
-        sleeper_sees_all(2);
     }
 }
