@@ -370,6 +370,24 @@ fn refusal_of_one_of_two_attempts_at_a_server_proves_nothing() {
     assert_eq!(rig.ended[&user], Ended::Unanswered);
 }
 
+/// A refusal without advice comes within a round trip: retries must not fall into that rhythm.
+#[test]
+fn refusals_do_not_undo_backoff() {
+    let mut rig = Rig::open(|config| config.servers = 1);
+    rig.submit();
+    // The answer to the first attempt is lost; what is asked again is past retention.
+    assert_eq!(rig.seen().len(), 1);
+    let mut retries = 0;
+    for _ in 0..2_000 {
+        rig.pass(Span::millis(1));
+        for seen in rig.seen() {
+            retries += 1;
+            rig.refuse(&seen, Refusal::WindowExceeded, true, 0);
+        }
+    }
+    assert!((1..12).contains(&retries), "{retries} retries in two seconds");
+}
+
 #[test]
 fn content_no_server_takes_is_final_however_often_it_was_sent() {
     for refusal in [Refusal::Malformed, Refusal::RequestDiffers, Refusal::TxDiffers] {

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use ordain::protocol::{SERVERS_MAX, SessionId};
 use ordain::wire::answer::AnswerView;
 use ordain::wire::client::{ToClient, ToServer, parse_to_client, parse_to_server};
-use ordain::wire::frame::{EntryView, FRAME_HEAD_LEN, FrameView};
+use ordain::wire::frame::{EntryView, FRAME_HEAD_LEN, FrameView, TS_MAX};
 use ordain::wire::peer::{self, PeerMessage};
 use ordain::wire::{BodyWriter, WireError};
 use wire_samples::{config, each_peer_message, frame, header, to_client, to_server};
@@ -264,4 +264,15 @@ fn unknown_messages_are_named() {
     assert_eq!(read_peer(&[5, 1, 0, 0]), Err(WireError::Aux { kind: 5, aux: 1 }));
     assert_eq!(read_peer(&[5, 0, 9]), Err(WireError::Head { left: 3 }));
     assert_eq!(read_peer(&[5, 0, 9, 0, 1]), Err(WireError::Overrun { kind: 5, length: 9, left: 1 }));
+}
+
+/// A time stamp near the end of time would leave whoever takes it none to stamp with.
+#[test]
+fn time_stamps_near_the_end_of_time_are_refused() {
+    let mut payload = frame();
+    assert!(FrameView::parse(&payload).is_ok());
+    for base in [u64::MAX, u64::MAX - (1 << 33), (1 << 63) + 1, TS_MAX] {
+        payload[16..24].copy_from_slice(&base.to_le_bytes());
+        assert!(matches!(FrameView::parse(&payload), Err(WireError::Range { field: "base ts", .. })), "{base}");
+    }
 }

@@ -186,6 +186,10 @@ pub trait Outbox<W> {
     fn refuse(&mut self, waiter: W, refused: &Refused);
     /// Something for the log.
     fn event(&mut self, event: Event);
+    /// How many more datagrams to `to` would leave in this round; what is beyond would be lost.
+    fn room(&self, _to: To) -> usize {
+        usize::MAX
+    }
     /// An entry got its number here: every server tells this, in the total order.
     fn delivered(&mut self, _order: OrderNo, _ledger: &Ledger) {}
 }
@@ -276,6 +280,8 @@ pub struct Core<W> {
     pub(super) sent_through: FrameNo,
     pub(super) spoken: Spoken,
     pub(super) owed: Option<LocalTime>,
+    /// Bit k: the peer at place k is to hear a header by the end of the round.
+    pub(super) owed_to: u8,
     pub(super) ask: super::repair::Ask,
     pub(super) peers: [Peer; SERVERS_MAX],
     pub(super) draining: bool,
@@ -311,6 +317,7 @@ impl<W: Copy> Core<W> {
             sent_through: FrameNo::default(),
             spoken: Spoken::default(),
             owed: None,
+            owed_to: 0,
             ask: super::repair::Ask::default(),
             peers: [Peer::default(); SERVERS_MAX],
             draining: false,
@@ -505,6 +512,7 @@ impl<W: Copy> Core<W> {
         self.close_frame(now);
         self.acknowledge();
         let speak_at = self.speak(now, more_input, out);
+        self.pay_headers(now, out);
         // What earlier rounds delivered: so whoever looks at a core between rounds sees every frame at least once.
         self.discard();
         self.deliver(out);

@@ -8,8 +8,9 @@
 use super::machine::{Core, Event, Now, Outbox, Request, Sender, To};
 use super::plant::Fault;
 use super::stream::Acceptance;
-use super::{FrameNo, LocalTime, ROWS_MAX, SERVERS_MAX, Span, StreamId};
+use super::{FrameNo, LocalTime, ROWS_MAX, SERVERS_MAX, ServerId, Span, StreamId};
 use crate::wire::Few;
+use crate::wire::bytes::HEAD_LEN;
 use crate::wire::frame::{EntryView, FrameView, put_frame};
 use crate::wire::header::{Header, HeaderFlags, OwnPart};
 use crate::wire::peer::{PeerMessage, messages};
@@ -44,12 +45,26 @@ impl<W: Copy> Core<W> {
             }
         }
         if let Some(header) = header {
-            self.take(now, &header, out);
+            self.take(now, &header, header.from == from.server, out);
         }
         if repeated {
             // R-ACCEPT: its sender has not heard that it is held. Once, however many of its frames were held.
-            self.close_frame(now);
-            self.send_header(now, To::One(from.server), out);
+            self.owe_header(from.server);
+        }
+    }
+
+    /// A peer is to hear a header by the end of the round: one, however often it asked, and none if all hear one.
+    pub(super) fn owe_header(&mut self, to: ServerId) {
+        self.owed_to |= 1 << to.place();
+    }
+
+    /// Sends the headers that single peers are owed, unless a broadcast of this round was one.
+    pub(super) fn pay_headers(&mut self, now: Now, out: &mut impl Outbox<W>) {
+        let owed = core::mem::take(&mut self.owed_to);
+        for server in (0..self.settings.servers).filter_map(ServerId::from_place) {
+            if owed & (1 << server.place()) != 0 {
+                self.send_header(now, To::One(server), out);
+            }
         }
     }
 
@@ -178,7 +193,7 @@ impl<W: Copy> Core<W> {
     /// R-TAKE: a header's acknowledgements count iff epoch and incarnation are those of the configuration (I9), its
     /// promise iff its very stream is open here and the prefix is held (S16, S29). What it shows to exist and is
     /// missing will be pulled.
-    fn take(&mut self, now: Now, header: &Header, out: &mut impl Outbox<W>) {
+    fn take(&mut self, now: Now, header: &Header, first_hand: bool, out: &mut impl Outbox<W>) {
         let Some(configuration) = &self.configuration else { return };
         if header.from == self.settings.me || header.from.place() >= self.settings.servers {
             return;
@@ -199,8 +214,9 @@ impl<W: Copy> Core<W> {
             let stream = StreamId { server: header.from, opened: own.opened };
             self.take_own_part(now, stream, own.last, own.promise);
         }
-        if named {
-            self.take_news(header, out);
+        // News, and the word on whose order is right, are taken from their author alone, not from who relays them.
+        if named && first_hand {
+            self.take_news(now, header, out);
         }
     }
 
@@ -219,10 +235,11 @@ impl<W: Copy> Core<W> {
     }
 
     /// Of its news only the newest of an incarnation counts; its prefix hash is compared at every occasion.
-    fn take_news(&mut self, header: &Header, out: &mut impl Outbox<W>) {
+    fn take_news(&mut self, now: Now, header: &Header, out: &mut impl Outbox<W>) {
         let differs = self.ledger.hash_at(header.ordered).is_some_and(|hash| hash != header.hash);
         let Some(peer) = self.peers.get_mut(header.from.place()) else { return };
-        peer.newest = peer.newest.max(header.sent);
+        // A time stamp from far ahead would make all later news look stale.
+        peer.newest = peer.newest.max(header.sent.min(now.clock.plus(Span::secs(1))));
         if differs && !peer.hash_differs {
             peer.hash_differs = true;
             out.event(Event::PeerDefect { server: header.from });
@@ -245,8 +262,8 @@ impl<W: Copy> Core<W> {
         }
         let own_len = self.own.and_then(|row| self.streams.get(row)).map(super::stream::Stream::len);
         if own_len.is_some_and(|len| len > self.sent_through) {
-            self.broadcast_frames(now, out);
-            return now.local.plus(self.settings.beat);
+            let all = self.broadcast_frames(now, out);
+            return if all { now.local.plus(self.settings.beat) } else { now.local };
         }
         if self.header_due() {
             let owed = *self.owed.get_or_insert(now.local);
@@ -272,32 +289,54 @@ impl<W: Copy> Core<W> {
         acks_changed || self.draining != self.spoken.draining || self.streams.iter().any(unpromised)
     }
 
-    /// Broadcasts the own frames not sent yet, as many to a datagram as fit beside the header.
-    fn broadcast_frames(&mut self, now: Now, out: &mut impl Outbox<W>) {
-        let header = self.header(now);
-        let Some(row) = self.own else { return };
-        let last = self.streams[row].len();
-        let mut next = self.sent_through.next();
-        while next <= last {
-            let mut sent = next;
+    /// Broadcasts the own frames not sent yet, as many to a datagram as fit beside the header. False if some must wait for
+    /// the next round: no more datagrams would leave in this one.
+    ///
+    /// The header of a datagram speaks of the frames up to its last, with that one's time stamp as the promise; only the
+    /// last datagram promises all: so a receiver is not told of frames that are behind it in the same burst.
+    fn broadcast_frames(&mut self, now: Now, out: &mut impl Outbox<W>) -> bool {
+        let mut header = self.header(now);
+        let Some(row) = self.own else { return true };
+        let (last, promised) = (self.streams[row].len(), header.own);
+        let room = self.settings.body_max - header.len() - HEAD_LEN;
+        while self.sent_through < last {
+            if out.room(To::Others) == 0 {
+                return false;
+            }
+            let first = self.sent_through.next();
+            let through = self.fitting(row, first, room);
+            let held = self.streams[row].store.held(through).map(|held| held.last_ts);
+            let (Some(opened), Some(promise)) = (promised.map(|own| own.opened), held) else { return true };
+            header.own = if through == last { promised } else { Some(OwnPart { opened, last: through, promise }) };
             self.send(To::Others, out, |body, core| {
-                let fits = header.put(body);
-                assert!(fits.is_ok(), "a header must fit a datagram");
-                while sent <= last {
-                    let Some(bytes) = core.streams[row].store.bytes(sent) else { break };
-                    if put_frame(body, bytes).is_err() {
-                        break;
-                    }
-                    sent = sent.next();
+                let mut fits = header.put(body);
+                let mut next = first;
+                while next <= through {
+                    let bytes = core.streams[row].store.bytes(next).unwrap_or_default();
+                    fits = fits.and_then(|()| put_frame(body, bytes));
+                    next = next.next();
                 }
+                assert!(fits.is_ok(), "frames {first} to {through} must fit a datagram");
             });
-            assert!(sent > next, "frame {next} of {} does not fit a datagram", self.streams[row].id);
-            self.counters.frames_sent += sent.get() - next.get();
+            self.counters.frames_sent += through.get() - self.sent_through.get();
             self.counters.frame_datagrams += 1;
-            next = sent;
+            self.sent_through = through;
         }
-        self.sent_through = last;
         self.note_spoken(now, &header);
+        true
+    }
+
+    /// The last of the own frames from `first` on that fit into `room` bytes together; `first` itself always does.
+    fn fitting(&self, row: usize, first: FrameNo, room: usize) -> FrameNo {
+        let size = |s| self.streams[row].store.bytes(s).map(|bytes| bytes.len() + HEAD_LEN);
+        let (mut through, mut used) = (first, size(first).unwrap_or_default());
+        while let Some(more) = size(through.next())
+            && used + more <= room
+        {
+            used += more;
+            through = through.next();
+        }
+        through
     }
 
     /// Sends a header alone. The frame of the round must be closed.
@@ -313,6 +352,7 @@ impl<W: Copy> Core<W> {
     }
 
     fn note_spoken(&mut self, now: Now, header: &Header) {
+        self.owed_to = 0;
         self.spoken.at = now.local;
         self.spoken.ever = true;
         self.spoken.draining = header.flags.draining;

@@ -2,7 +2,8 @@
 //!
 //! **Why.** Datagrams get lost. Numbers show a gap at once, from the next frame, a header, or anybody's
 //! acknowledgements; ordering waits until it is filled, so filling must not wait for a timer of seconds.
-//! **Limits**: a PULL names at most 64 frames, the next goes when they have come; waits double up to a beat.
+//! **Limits**: a PULL names at most 64 frames, the next goes when they have come; a pull that brings nothing is repeated with
+//! doubling waits up to a second, an ASK up to a beat.
 //! **Not here**: second copies and relays on a failing sender's behalf.
 use super::machine::{Core, Now, Outbox, Sender, To};
 use super::merge::Blocked;
@@ -16,8 +17,8 @@ const WAIT_MIN: Span = Span::micros(200);
 /// The asking for promises and acknowledgements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ask {
-    /// For which time stamp was asked last.
-    ts: super::Timestamp,
+    /// For which entry was asked last: its time stamp and row.
+    head: (super::Timestamp, usize),
     /// When to ask again.
     due: LocalTime,
     /// How often it was asked for.
@@ -44,28 +45,26 @@ impl<W: Copy> Core<W> {
     pub(super) fn repair(&mut self, now: Now, out: &mut impl Outbox<W>) -> LocalTime {
         let mut next = LocalTime::NEVER;
         for row in 0..self.streams.len() {
-            let Some(due) = self.streams[row].gap.due else { continue };
-            if due <= now.local {
+            if self.streams[row].pull_due().is_some_and(|due| due <= now.local) {
                 self.pull(now, row, out);
             }
-            next = next.min(self.streams[row].gap.due.unwrap_or(LocalTime::NEVER));
+            next = next.min(self.streams[row].pull_due().unwrap_or(LocalTime::NEVER));
         }
         next.min(self.ask(now, out))
     }
 
-    /// PULL: from the owner first, then from whoever acknowledged what is missing, in turn.
+    /// PULL: from the owner first, then from whoever acknowledged what is missing, in turn. Not while there is no room
+    /// for what would come.
     fn pull(&mut self, now: Now, row: usize, out: &mut impl Outbox<W>) {
-        let Some((from, to)) = self.streams[row].missing() else {
-            self.streams[row].gap.due = None;
+        let (eta, beat) = (self.eta(), self.settings.beat);
+        let has_room = self.streams[row].store.has_room(self.building.capacity());
+        let Some((from, to)) = self.streams[row].missing().filter(|_| has_room) else {
+            self.streams[row].put_off(now.local, beat);
             return;
         };
-        let tries = self.streams[row].gap.tries;
-        let target = self.holder(row, from, tries);
-        let wait = self.wait(tries);
+        let target = self.holder(row, from, self.streams[row].pull_tries());
         let stream = &mut self.streams[row];
-        stream.gap.due = Some(now.local.plus(wait));
-        stream.gap.tries = tries.saturating_add(1);
-        (stream.gap.asked_to, stream.gap.known_then) = (to, stream.gap.known);
+        stream.pulled(to, now.local, eta);
         let id = stream.id;
         self.counters.pulls_sent += 1;
         let header = self.header(now);
@@ -98,9 +97,9 @@ impl<W: Copy> Core<W> {
             return LocalTime::NEVER;
         }
         let first = self.eta().get() + self.settings.omega.get();
-        if self.ask.ts != ts {
+        if self.ask.head != (ts, row) {
             let accepted = self.streams[row].head_accepted().unwrap_or(now.local);
-            self.ask = Ask { ts, due: accepted.plus(Span::new(first)), tries: 0 };
+            self.ask = Ask { head: (ts, row), due: accepted.plus(Span::new(first)), tries: 0 };
         }
         if now.local < self.ask.due {
             return self.ask.due;
@@ -167,7 +166,7 @@ impl<W: Copy> Core<W> {
             });
         }
         let mut next = first.max(held_first);
-        while next <= last {
+        while next <= last && out.room(To::One(to)) > 0 {
             let start = next;
             self.send(To::One(to), out, |body, core| {
                 let fits = header.put(body);
@@ -190,7 +189,7 @@ impl<W: Copy> Core<W> {
         self.close_frame(now);
         let Some(held) = self.streams.iter().find(|held| held.id == stream) else { return };
         if stream.server == self.settings.me {
-            self.send_header(now, To::One(to), out);
+            self.owe_header(to);
             return;
         }
         // What was promised past the prefix held is promised past any longer prefix of it.

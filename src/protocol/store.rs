@@ -59,6 +59,12 @@ impl Store {
         self.last
     }
 
+    /// Most frames that can be held.
+    #[must_use]
+    pub fn frames_max(&self) -> u64 {
+        self.frames.len() as u64
+    }
+
     /// No frame is held (though some may have been).
     #[must_use]
     pub fn is_empty(&self) -> bool {

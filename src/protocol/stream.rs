@@ -13,8 +13,14 @@ use crate::wire::frame::{EntryView, FRAME_HEAD_LEN, FrameView};
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// Frames that may wait for an earlier one. As many as one PULL brings.
-pub const REORDER_MAX: usize = 64;
+/// Frames that may wait for an earlier one: those that come while some earlier ones are being pulled.
+pub const REORDER_MAX: usize = 256;
+/// Most frames of one PULL.
+const PULL_FRAMES: u64 = crate::wire::peer::PULL_MAX;
+const _: () = assert!(PULL_FRAMES <= REORDER_MAX as u64);
+/// Shortest and longest wait for what was pulled.
+const PULL_WAIT_MIN: Span = Span::micros(200);
+const PULL_WAIT_MAX: Span = Span::secs(1);
 
 /// Entries of a stream that are read ahead of its delivery.
 pub const AHEAD: usize = 6;
@@ -74,19 +80,50 @@ impl Early {
     }
 }
 
-/// The pulling of what is missing.
+/// How far the pulling of what is missing has come.
+///
+/// **Why a state.** Under load everything is late: what has only just become known is on its way, and so is the answer
+/// to a pull. Pulling either again makes more load, and a cluster can drown in it; so a pull is repeated only when
+/// nothing has come for as long as answers were seen to take, as a transport does with its segments (RFC 6298).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pulling {
+    /// Nothing is missing.
+    #[default]
+    Idle,
+    /// Something is, and may be on its way: pulled at `due`.
+    Expecting { due: LocalTime },
+    /// Frames up to `to` were asked for at `at`, of a stream known to reach `known`; again at `due`.
+    Asked { to: FrameNo, known: FrameNo, at: LocalTime, due: LocalTime, tries: u32 },
+}
+
+/// What is missing of a stream.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Gap {
+struct Gap {
     /// The furthest frame that anyone is known to hold.
-    pub known: FrameNo,
-    /// When to pull next; `None` while nothing is missing.
-    pub due: Option<LocalTime>,
-    /// Pulls sent since the stream last grew.
-    pub tries: u32,
-    /// Where the last pull ends.
-    pub asked_to: FrameNo,
-    /// What was known when it was sent: of that, the next pull may go at once; what lies beyond may be on its way.
-    pub known_then: FrameNo,
+    known: FrameNo,
+    pulling: Pulling,
+    /// Smoothed time until a pull brings its first frame, and its mean deviation.
+    answer: Option<(u64, u64)>,
+}
+
+impl Gap {
+    fn expect(&mut self, now: LocalTime, omega: Span) {
+        self.pulling = Pulling::Expecting { due: now.plus(omega) };
+    }
+
+    fn sample(&mut self, took: Span) {
+        let took = took.get();
+        self.answer = Some(match self.answer {
+            None => (took, took / 2),
+            Some((mean, off)) => ((mean * 7 + took) / 8, (off * 3 + mean.abs_diff(took)) / 4),
+        });
+    }
+
+    fn wait(&self, at_first: Span, tries: u32) -> Span {
+        let usual = self.answer.map_or(at_first.get() * 2, |(mean, off)| mean + 4 * off);
+        let wait = usual.clamp(PULL_WAIT_MIN.get(), PULL_WAIT_MAX.get()) << tries.min(10);
+        Span::new(wait.min(PULL_WAIT_MAX.get()))
+    }
 }
 
 /// A stream.
@@ -96,8 +133,7 @@ pub struct Stream {
     pub id: StreamId,
     /// Its frames.
     pub store: Store,
-    /// What is missing.
-    pub gap: Gap,
+    gap: Gap,
     promise: Timestamp,
     claim: Option<(FrameNo, Timestamp)>,
     last_ts: Timestamp,
@@ -237,7 +273,6 @@ impl Stream {
     /// ever acknowledged (S15).
     pub fn accept(&mut self, frame: &FrameView<'_>, now: LocalTime, omega: Span) -> Acceptance {
         let s = frame.number();
-        self.gap.known = self.gap.known.max(s);
         if s <= self.len() {
             return Acceptance::Duplicate;
         }
@@ -323,16 +358,22 @@ impl Stream {
             self.promise = self.promise.max(promise);
             self.claim = None;
         }
-        let len = self.len();
-        if len >= self.gap.known {
-            self.gap.due = None;
-        } else if len >= self.gap.known_then {
-            self.gap.due = Some(now.plus(omega));
-        } else if len >= self.gap.asked_to {
-            // What was asked for has come, and more was missing then: the next pull may go at once.
-            self.gap.due = Some(now);
+        let (len, known) = (self.len(), self.gap.known);
+        if let Pulling::Asked { at, tries: 1, .. } = self.gap.pulling {
+            self.gap.sample(now.since(at));
         }
-        self.gap.tries = 0;
+        match self.gap.pulling {
+            _ if len >= known => self.gap.pulling = Pulling::Idle,
+            Pulling::Idle | Pulling::Expecting { .. } => self.gap.expect(now, omega),
+            // What was asked for has come. More was missing then: it is pulled at once. Else it is on its way.
+            Pulling::Asked { to, known, .. } if len >= to && len < known => self.gap.expect(now, Span::default()),
+            Pulling::Asked { to, .. } if len >= to => self.gap.expect(now, omega),
+            Pulling::Asked { to, known, at, .. } => {
+                // The rest of the answer is coming; only the first frame of an answer tells how long it took.
+                let due = now.plus(self.gap.wait(omega, 0));
+                self.gap.pulling = Pulling::Asked { to, known, at, due, tries: 0 };
+            }
+        }
     }
 
     /// R-TAKE, the own-part of a header or an OWN: a promise counts only once its prefix is held (S16); until then it
@@ -342,7 +383,8 @@ impl Stream {
             self.promise = self.promise.max(promise);
             return;
         }
-        if self.claim.is_none_or(|held| (last, promise) > held) {
+        let possible = last.get() <= self.furthest();
+        if possible && self.claim.is_none_or(|held| (last, promise) > held) {
             self.claim = Some((last, promise));
         }
         self.note_known(last, now, omega);
@@ -350,10 +392,54 @@ impl Stream {
 
     /// Somebody holds frames up to `last`: what is missing here will be pulled after `omega`, since it may be on its way.
     pub fn note_known(&mut self, last: FrameNo, now: LocalTime, omega: Span) {
-        self.gap.known = self.gap.known.max(last);
-        if self.gap.known > self.len() && self.gap.due.is_none() {
-            self.gap.due = Some(now.plus(omega));
-            self.gap.tries = 0;
+        self.gap.known = self.gap.known.max(last.min(FrameNo::new(self.furthest())));
+        if self.gap.known > self.len() && self.gap.pulling == Pulling::Idle {
+            self.gap.expect(now, omega);
+        }
+    }
+
+    /// Nobody holds more of a stream than a store takes beyond what every place holds: a frame beyond that is a defect or
+    /// a lie, which must neither be pulled for ever nor hide what is true.
+    fn furthest(&self) -> u64 {
+        self.len().get().saturating_add(self.store.frames_max())
+    }
+
+    /// When to pull, if anything is missing.
+    #[must_use]
+    pub fn pull_due(&self) -> Option<LocalTime> {
+        match self.gap.pulling {
+            Pulling::Idle => None,
+            Pulling::Expecting { due } | Pulling::Asked { due, .. } => Some(due),
+        }
+    }
+
+    /// Nothing is known to exist that is not held.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.len() >= self.gap.known
+    }
+
+    /// How often the frames now missing have been pulled without anything coming.
+    #[must_use]
+    pub fn pull_tries(&self) -> u32 {
+        match self.gap.pulling {
+            Pulling::Asked { tries, .. } => tries,
+            _ => 0,
+        }
+    }
+
+    /// What was due is pulled now, up to `to`: again if nothing comes for as long as answers take (at first twice `eta`).
+    pub fn pulled(&mut self, to: FrameNo, now: LocalTime, eta: Span) {
+        let tries = self.pull_tries();
+        let due = now.plus(self.gap.wait(eta, tries));
+        self.gap.pulling = Pulling::Asked { to, known: self.gap.known, at: now, due, tries: tries + 1 };
+    }
+
+    /// There is nothing to pull, or no room for it: looks again after `wait`.
+    pub fn put_off(&mut self, now: LocalTime, wait: Span) {
+        self.gap.pulling = Pulling::Idle;
+        if !self.is_complete() {
+            self.gap.expect(now, wait);
         }
     }
 
@@ -382,7 +468,7 @@ impl Stream {
         if from > self.gap.known {
             return None;
         }
-        let furthest = FrameNo::new(self.gap.known.get().min(self.len().get() + REORDER_MAX as u64));
+        let furthest = FrameNo::new(self.gap.known.get().min(self.len().get() + PULL_FRAMES));
         let mut to = from;
         while to < furthest && self.early.get(to.next()).is_none() {
             to = to.next();
@@ -427,17 +513,54 @@ mod tests {
         let at = |us| LocalTime::new(0).plus(Span::micros(us));
         let known = |stream: &mut Stream, s, us| stream.note_known(FrameNo::new(s), at(us), OMEGA);
         known(&mut stream, 1, 0);
-        assert_eq!(stream.gap.due, Some(at(100)));
+        assert_eq!(stream.pull_due(), Some(at(100)));
         known(&mut stream, 2, 90);
         accept(&mut stream, 1, at(95));
-        assert_eq!(stream.gap.due, Some(at(195)), "frame 2 has been known for 5 us");
+        assert_eq!(stream.pull_due(), Some(at(195)), "frame 2 has been known for 5 us");
         // Frames 2 to 4 are missing, and a pull brings the first of them: the others need not wait again.
         known(&mut stream, 4, 100);
-        (stream.gap.asked_to, stream.gap.known_then) = (FrameNo::new(2), FrameNo::new(4));
+        stream.pulled(FrameNo::new(2), at(200), OMEGA);
+        assert_eq!(stream.pull_due(), Some(at(400)), "nothing is known of how long answers take");
         accept(&mut stream, 2, at(300));
-        assert_eq!(stream.gap.due, Some(at(300)));
+        assert_eq!(stream.pull_due(), Some(at(300)));
         accept(&mut stream, 3, at(301));
         accept(&mut stream, 4, at(302));
-        assert_eq!(stream.gap.due, None);
+        assert_eq!(stream.pull_due(), None);
+    }
+
+    /// A pull is repeated when nothing has come for as long as answers take, later each time, and not while it comes.
+    #[test]
+    fn a_pull_is_not_repeated_while_its_answer_comes() {
+        let mut stream = Stream::new(StreamId::default(), Timestamp::default(), 4_096, 400, Plant::NONE);
+        let at = |us| LocalTime::new(0).plus(Span::micros(us));
+        stream.note_known(FrameNo::new(9), at(0), OMEGA);
+        stream.pulled(FrameNo::new(9), at(100), OMEGA);
+        // The first frame of the answer takes 50 ms, as on a loaded machine: so the next answer may, and longer.
+        accept(&mut stream, 1, at(50_100));
+        assert!(stream.pull_due() >= Some(at(150_100)), "{:?}", stream.pull_due());
+        for s in 2..9 {
+            accept(&mut stream, s, at(50_100 + 1_000 * s));
+        }
+        let due = stream.pull_due().unwrap();
+        assert!(due >= at(158_000), "{due}");
+        stream.pulled(FrameNo::new(9), due, OMEGA);
+        let again = stream.pull_due().unwrap();
+        stream.pulled(FrameNo::new(9), again, OMEGA);
+        let wait = |from: LocalTime, to: LocalTime| to.since(from).get();
+        assert_eq!(wait(again, stream.pull_due().unwrap()), 2 * wait(due, again));
+        accept(&mut stream, 9, again);
+        assert!(stream.is_complete() && stream.pull_due().is_none());
+    }
+
+    /// A lie about how far a stream goes is not believed further than a store could hold.
+    #[test]
+    fn an_impossible_length_is_neither_pulled_for_ever_nor_hides_a_true_promise() {
+        let mut stream = Stream::new(StreamId::default(), Timestamp::default(), 4_096, 400, Plant::NONE);
+        let now = LocalTime::new(0);
+        stream.take_promise(FrameNo::new(u64::MAX), Timestamp::new(90), now, OMEGA);
+        stream.take_promise(FrameNo::new(1), Timestamp::new(70), now, OMEGA);
+        accept(&mut stream, 1, now);
+        assert_eq!(stream.promise(), Timestamp::new(70));
+        assert!(stream.missing().is_some_and(|(_, to)| to.get() < 100));
     }
 }

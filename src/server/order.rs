@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::counts::Counts;
-use super::slots::{Asked, Reply, Told, Want};
+use super::slots::{Asked, MESSAGE_MAX, Reply, Told, Want};
 use crate::engine::backend::{Io, Received, SocketId};
 use crate::engine::clock;
 use crate::engine::cores::{Now as EngineNow, Role, Turn};
@@ -23,13 +23,17 @@ use crate::protocol::merge::Blocked;
 use crate::protocol::{
     HISTORY_MAX, Instance, LocalTime, OrderNo, PARTICIPANTS_MAX, RequestNo, SERVERS_MAX, Span, TxId, WINDOW,
 };
-use crate::wire::answer::{AnswerHead, AnswerKind, AnswerSource, PartHead, put_answer};
+use crate::wire::answer::{ANSWER_HEAD_LEN, AnswerHead, AnswerKind, AnswerSource, PartHead, part_len, put_answer};
 use crate::wire::auth::PeerKey;
+use crate::wire::bytes::HEAD_LEN;
 use crate::wire::client::{OpenedSession, Refused as RefusedMessage};
 use crate::wire::{BodyWriter, DropReason, ENVELOPE_LEN, PAYLOAD_MAX, PeerEnvelope, open_peer, seal_peer};
 
 /// Most datagrams that wait for the turn that sends them. One PULL is answered with up to 64.
 pub const OUT_MAX: usize = 256;
+/// How long a server that has finished stays for its peers' last entries, at least and at most.
+const LINGER: Span = Span::millis(50);
+const LINGER_MAX: Span = Span::secs(1);
 /// Most requests taken in one turn, so that peers are heard between.
 const TAKE_MAX: usize = 1_024;
 
@@ -82,6 +86,8 @@ pub struct Order {
     stop: Stop,
     key: PeerKey,
     payload_max: usize,
+    /// Since when nothing of its own clients' is unfinished, once it is to stop.
+    drained: Option<LocalTime>,
 }
 
 /// Where the core's output goes: datagrams wait here until the turn sends them.
@@ -133,6 +139,14 @@ impl Outbox<Waiter> for Out {
             instance: answer.instance,
             provisional: false,
         };
+        // All of it or nothing: an answer in part is asked for again as a whole.
+        let free =
+            self.told.get(usize::from(waiter.ingress)).map_or(0, |told| told.ring().capacity() - told.ring().len());
+        if free < slots(reading.total(), answer.depth) {
+            self.counts.answer_dropped.add(1);
+            self.reading = reading;
+            return;
+        }
         let mut first = 0;
         while first < reading.total() {
             let mut next = reading.total();
@@ -156,6 +170,12 @@ impl Outbox<Waiter> for Out {
             let fits = message.put(body);
             debug_assert!(fits.is_ok(), "a REFUSED fits every slot");
         });
+    }
+
+    fn room(&self, to: To) -> usize {
+        // What single peers pull may not crowd out what all wait for.
+        let most = if to == To::Others { OUT_MAX } else { OUT_MAX / 4 * 3 };
+        most.saturating_sub(self.waiting.len())
     }
 
     fn event(&mut self, event: Event) {
@@ -251,6 +271,13 @@ impl AnswerSource for Reading {
     }
 }
 
+/// Most slots that an answer of so many parts, with histories so deep, is cut into.
+fn slots(parts: u8, depth: u8) -> usize {
+    let room = MESSAGE_MAX - HEAD_LEN - ANSWER_HEAD_LEN;
+    let each = (room / part_len(usize::from(depth))).max(1);
+    usize::from(parts).div_ceil(each)
+}
+
 impl Order {
     /// The role, with all its memory.
     #[must_use]
@@ -270,7 +297,7 @@ impl Order {
             place: settings.me.place(),
             reading: Reading::new(),
         };
-        Self { core: Core::new(settings), out, gates: asked, socket, counts, stop, key, payload_max }
+        Self { core: Core::new(settings), out, gates: asked, socket, counts, stop, key, payload_max, drained: None }
     }
 
     fn take_requests(&mut self, now: Now) -> usize {
@@ -301,10 +328,22 @@ impl Order {
         self.counts.awaited.set(if core.configuration().is_some() { 0 } else { awaited });
     }
 
-    /// Asked to stop, and nothing held is unfinished: its clients are answered, and no peer's entry waits here.
-    fn is_done(&self) -> bool {
-        let member = self.core.configuration().is_some();
-        self.stop.is_requested() && (!member || (self.core.is_drained() && self.core.blocked() == Blocked::Nothing))
+    /// Asked to stop, and nothing held is unfinished: its clients are answered, and no peer's entry waits here. Peers
+    /// asked to stop at the same time may still need its promises, so it looks for their last entries for [`LINGER`];
+    /// peers that go on never stop sending, so it leaves after [`LINGER_MAX`] all the same.
+    fn is_done(&mut self, now: Now) -> bool {
+        if !self.stop.is_requested() {
+            return false;
+        }
+        if self.core.configuration().is_none() {
+            return true;
+        }
+        if !self.core.is_drained() {
+            return false;
+        }
+        let since = now.local.since(*self.drained.get_or_insert(now.local));
+        let complete = self.core.streams().iter().all(crate::protocol::stream::Stream::is_complete);
+        since >= LINGER_MAX || (since >= LINGER && complete && self.core.blocked() == Blocked::Nothing)
     }
 }
 
@@ -368,9 +407,9 @@ impl Role for Order {
             return;
         }
         let from = Sender { server: envelope.from, incarnation: envelope.inc, instance: envelope.instance };
-        // The kernel's stamp tells when it came; this turn may be later.
-        let arrived = Now { clock: got.stamp.unwrap_or(now.clock), local: now.local };
-        self.core.datagram(arrived, from, envelope.sent, body, &mut self.out);
+        // Not the kernel's stamp: how long to wait for a peer includes how long its datagrams wait here to be read.
+        let now = Now { clock: now.clock, local: now.local };
+        self.core.datagram(now, from, envelope.sent, body, &mut self.out);
     }
 
     fn turn(&mut self, now: EngineNow, more_input: bool, io: &mut dyn Io) -> Turn {
@@ -383,13 +422,15 @@ impl Role for Order {
         let wake = self.core.turn(now, more, &mut self.out);
         let sent = self.out.send(io, self.socket);
         self.publish();
-        if self.is_done() {
+        if self.is_done(now) {
             // Before the bell, so that whoever it wakes sees it: no datagram may come to wake ingress after this.
             self.counts.order_done.set(1);
             self.out.told.iter().for_each(Outlet::wake);
             return Turn::FINISHED;
         }
         self.out.told.iter_mut().for_each(Outlet::flush);
+        // While it lingers it looks again soon.
+        let wake = self.drained.map_or(wake, |_| wake.min(now.local.plus(LINGER)));
         Turn::new(taken + sent, if more { LocalTime::default() } else { wake })
     }
 }

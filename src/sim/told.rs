@@ -74,7 +74,8 @@ impl Checks {
             Refusal::Overloaded | Refusal::NotMember => !refused.is_final,
             // The window of 64 is wider than any client's session here, so only retention can close on an answer.
             Refusal::WindowExceeded => {
-                self.model.answer(&key).is_some_and(|order| order < self.model.retained_from(last))
+                let left = self.model.answer(&key).is_some_and(|order| order < self.model.retained_from(last));
+                left && !refused.is_final
             }
             Refusal::WrongInstance => self.instances > 1,
             Refusal::RequestDiffers => desk.bodies(&key) > 1,

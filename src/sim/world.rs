@@ -453,7 +453,8 @@ impl World {
             }
             Reply::Answered { waiter } => self.desk.finish(self.desk.ask_of(waiter), Done::Answered),
             Reply::Refused { waiter, why, is_final } => {
-                if is_final {
+                // What has left retention was numbered once; asking on would bring nothing else.
+                if is_final || why == crate::protocol::Refusal::WindowExceeded {
                     self.desk.finish(self.desk.ask_of(waiter), Done::Refused(why));
                 }
             }

@@ -12,7 +12,7 @@
 //!                                                    56   4n participants, distinct
 //! ```
 //!
-//! The first entry's delta is 0, and deltas rise strictly; a frame spans at most 4.29 s.
+//! The first entry's delta is 0, and deltas rise strictly; a frame spans at most 4.29 s, and ends by [`TS_MAX`].
 //!
 //! **Why bytes.** A frame is stored and sent again as the bytes it came in: a relay needs no writer, and an entry is
 //! decoded where it lies, by its offset.
@@ -32,6 +32,9 @@ pub const FRAME: u8 = 2;
 pub const FRAME_HEAD_LEN: usize = 24;
 /// Bytes of an entry before its participants.
 pub const ENTRY_HEAD_LEN: usize = 56;
+/// Latest time stamp, in the year 2262: however wrong a peer's clock, a server that has taken its frame can stamp on
+/// without reaching the end of time.
+pub const TS_MAX: u64 = i64::MAX as u64;
 /// Longest entry.
 pub const ENTRY_LEN_MAX: usize = ENTRY_HEAD_LEN + 4 * PARTICIPANTS_MAX;
 
@@ -119,8 +122,8 @@ fn read_entry<'a>(r: &mut Reader<'a>, base: u64) -> Result<(u32, EntryView<'a>),
         return Err(r.range("participants", n, 1, PARTICIPANTS_MAX));
     }
     let participants = Participants::new(r.slice(4 * usize::from(n))?);
-    let Some(ts) = base.checked_add(u64::from(delta)) else {
-        return Err(r.range("base ts", base, 0, usize::MAX - u32::MAX as usize));
+    let Some(ts) = base.checked_add(u64::from(delta)).filter(|ts| *ts <= TS_MAX) else {
+        return Err(r.range("base ts", base, 0, usize::try_from(TS_MAX).unwrap_or(usize::MAX)));
     };
     let entry = EntryView {
         ts: Timestamp::new(ts),

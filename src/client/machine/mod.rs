@@ -585,9 +585,11 @@ impl Machine {
         true
     }
 
-    /// Moves a request's retry to the level that is not before the server's advice.
+    /// Moves a request's retry to the level that is not before the server's advice, nor below the one it has come to:
+    /// a refusal comes within a round trip, and retries at that rhythm would be a storm.
     fn wait_at_least(&mut self, slot: u32, now: LocalTime, advice: Span) {
-        let level = (0..LEVELS).find(|level| self.attempt_pause(*level) >= advice).unwrap_or(LEVELS - 1);
+        let Queue::Wait(reached) = self.pool.get(slot).queue else { return };
+        let level = (reached..LEVELS).find(|level| self.attempt_pause(*level) >= advice).unwrap_or(LEVELS - 1);
         self.dequeue(slot);
         self.pool.get_mut(slot).expires = now.plus(self.attempt_pause(level));
         self.enqueue(slot, Queue::Wait(level));
