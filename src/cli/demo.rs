@@ -1,7 +1,8 @@
 //! `ordain demo`: servers as processes on the loopback, a load, and the order verified. Nothing to prepare.
 //!
-//! **Invariants**: its servers end with it, also when it is interrupted or fails; nothing is left on disk but the trace
-//! asked for. **Not here**: the load ([`crate::client::load`]), the judge ([`crate::client::verify`]).
+//! **Invariants**: its servers end with it, also when it is interrupted, fails or is killed; nothing is left on disk but
+//! the trace asked for, unless it is killed: then its directory under the system's temporary one stays.
+//! **Not here**: the load ([`crate::client::load`]), the judge ([`crate::client::verify`]).
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::UdpSocket;
@@ -206,16 +207,17 @@ impl Servers {
         let program = std::env::current_exe().map_err(|cause| Error::io("this program", &cause))?;
         let log = self.log(usize::from(id));
         let log = File::create(&log).map_err(|cause| Error::io(log.display(), &cause))?;
-        let child = Command::new(&program)
+        let mut server = Command::new(&program);
+        server
             .args([OsStr::new("serve"), OsStr::new("--config"), self.config().as_os_str()])
             .args(["--id", &id.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             // A group of their own: Ctrl-C reaches the demonstration, which ends them in order.
-            .process_group(0)
-            .spawn()
-            .map_err(|cause| Error::io(program.display(), &cause))?;
+            .process_group(0);
+        end_with_parent(&mut server);
+        let child = server.spawn().map_err(|cause| Error::io(program.display(), &cause))?;
         self.children.push(child);
         Ok(())
     }
@@ -265,6 +267,23 @@ impl Servers {
         }
         Ok(well)
     }
+}
+
+/// Has the system send SIGTERM to the child when this process ends without having ended it: killed, or crashed.
+#[expect(unsafe_code, reason = "two system calls between fork and exec")]
+fn end_with_parent(command: &mut Command) {
+    let parent = std::os::unix::process::parent_id;
+    let this = std::process::id();
+    let ask = move || {
+        // SAFETY: takes numbers only, and changes nothing but the calling process's own death signal.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // Killed between fork and here: nobody will send the signal any more.
+        if parent() == this { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+    };
+    // SAFETY: `ask` makes two system calls, both safe after a fork, and takes no lock and no memory.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// SIGTERM to an own child.

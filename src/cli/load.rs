@@ -238,18 +238,21 @@ fn files(args: &Args) -> Result<Files, Error> {
     Ok(Files { trace: trace.transpose()?, log: log.transpose()? })
 }
 
-/// SIGINT and SIGTERM as a flag.
+/// SIGINT, SIGTERM and SIGHUP as a flag.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Catches both from now on.
+    /// Catches them from now on; SIGHUP stays ignored where it was, as under `nohup`.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn catch() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            if signal == libc::SIGHUP && is_ignored(signal) {
+                continue;
+            }
             signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(|error| Error::io("signals", &error))?;
         }
         Ok(Self(flag))
@@ -261,6 +264,14 @@ impl Interrupt {
         // Relaxed: set by the signal handler, orders nothing else.
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Whether this process was started with the signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
 }
 
 /// Runs one phase with a progress bar, and accounts the processor time from the end of its warm-up on.
