@@ -449,6 +449,17 @@ fn load_orders_all_and_its_trace_and_log_are_right() {
 }
 
 #[test]
+fn load_of_which_all_is_refused_says_no_and_why() {
+    StandIn::new(Manners { refuse_every: 1, ..Manners::default() }).during(|stand_in| {
+        let flags = ["load", "--rate", "500", "--duration", "300ms", "--warmup", "0s", "--timeout", "500ms", "--json"];
+        let output = stand_in.ordain(&flags);
+        assert_eq!((output.status.code(), &json(&output)["ordered"]), (Some(1), &0.into()), "{output:?}");
+        let text = stderr(&output);
+        assert!(text.contains("requests were refused: overloaded") && text.contains("(lower --rate)"), "{text}");
+    });
+}
+
+#[test]
 fn load_through_loss_and_refusals_still_verifies() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("run.trace");

@@ -29,8 +29,8 @@ const EXAMPLES: &str = "Examples:
   ordain load --config d/ordain.toml --rate 10000 --duration 60s --hist run.hlog --trace run.trace && ordain verify run.trace
   ordain load --config d/ordain.toml --rate max --duration 30s --target-p99 5ms --json
 
-Latency counts from when each request was due, so that a stall shows. Exit status 1: a number was given twice, the target
-was missed, or the run was interrupted; 69: nothing was answered.";
+Latency counts from when each request was due, so that a stall shows. Exit status 1: a number was given twice, all was \
+refused, the target was missed, or the run was interrupted; 69: nothing was answered.";
 
 /// What `ordain load` takes.
 #[derive(Debug, clap::Args)]
@@ -344,7 +344,9 @@ fn status(args: &Args, outcome: &Outcome, interrupted: bool) -> Status {
     if report.offered > 0 && report.ordered == 0 && report.refused.is_empty() {
         return Status::Unreachable;
     }
-    if report.duplicates > 0 || report.contradictions > 0 || missed || interrupted { Status::No } else { Status::Done }
+    let nothing = report.ordered == 0 && report.offered > 0;
+    let broken = report.duplicates > 0 || report.contradictions > 0;
+    if nothing || broken || missed || interrupted { Status::No } else { Status::Done }
 }
 
 /// No load: the host's fault, the cluster's, or the user's.

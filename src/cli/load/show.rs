@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::Outcome;
 use crate::client::load::Progress;
 use crate::client::stats::{Report, micros};
+use crate::protocol::Refusal;
 
 /// Progress on a terminal; silent elsewhere.
 #[derive(Debug)]
@@ -180,7 +181,7 @@ pub fn table(report: &Report) -> String {
 /// What a reader of the figures must know.
 #[must_use]
 pub fn warnings(report: &Report) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = refusals(report).into_iter().collect();
     let (lag, latency) = (report.send_lag_us.p99, report.latency_us.p99);
     if report.ordered > 0 && lag > 200.0 && lag > latency / 2.0 {
         warnings.push(format!(
@@ -197,6 +198,55 @@ pub fn warnings(report: &Report) -> Vec<String> {
     warnings
 }
 
+/// What was refused, and what to do about each reason; `None` if nothing was.
+#[must_use]
+pub fn refusals(report: &Report) -> Option<String> {
+    let refused: u64 = report.refused.values().sum();
+    let named = |(name, count): (&&'static str, &u64)| match mend(name) {
+        Some(mend) => format!("{name} {count} ({mend})"),
+        None => format!("{name} {count}"),
+    };
+    let reasons: Vec<String> = report.refused.iter().map(named).collect();
+    (refused > 0).then(|| format!("{refused} of {} requests were refused: {}", report.offered, reasons.join("; ")))
+}
+
+/// What whoever loads, or runs the cluster, does about a refusal.
+fn mend(refusal: &str) -> Option<&'static str> {
+    let refusal = Refusal::ALL.into_iter().find(|known| known.name() == refusal)?;
+    Some(match refusal {
+        Refusal::Overloaded => "lower --rate",
+        Refusal::NoQuorum => "start the servers that are down",
+        Refusal::NotMember => "the servers asked are no members: their logs say why",
+        Refusal::WindowExceeded => "lower --rate, or give more --clients",
+        Refusal::SessionUnknown => "sessions had expired: run again",
+        Refusal::SessionsFull => SESSIONS_FULL,
+        Refusal::ParticipantsFull => "fewer --participant-space, or raise ledger.participants",
+        Refusal::WrongInstance => "the cluster began a new order: run again",
+        Refusal::Version => "use the client of the servers' release",
+        Refusal::RequestDiffers | Refusal::TxDiffers | Refusal::Malformed => return None,
+    })
+}
+
+/// What to do when there is no room for sessions.
+const SESSIONS_FULL: &str = "fewer --clients than ledger.sessions_per_key, or wait ledger.session_ttl, 60 s if not set, \
+                             for sessions of earlier runs to end";
+
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     writeln!(text, "{arguments}").expect("a String takes all");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_is_named_with_its_mend() {
+        let refused = Refusal::ALL.into_iter().map(|refusal| (refusal.name(), 2)).collect();
+        let report = Report { offered: 100, refused, ..Report::default() };
+        let text = refusals(&report).unwrap();
+        assert!(text.starts_with(&format!("{} of 100 requests were refused", 2 * Refusal::ALL.len())), "{text}");
+        assert!(text.contains("sessions_full 2 (fewer --clients than ledger.sessions_per_key, or wait"), "{text}");
+        assert!(!text.contains('\n') && !text.contains("  "), "{text}");
+        assert_eq!(refusals(&Report::default()), None);
+    }
 }
