@@ -301,3 +301,14 @@ fn principals_keys_need_a_good_name_and_a_cluster_key() {
     refuse("a", &["d/cluster.key: no such key file"]);
     assert!(!dir.path().join("out.key").exists());
 }
+
+#[test]
+fn load_with_more_clients_than_a_key_may_have_is_warned_at_once() {
+    let dir = cluster();
+    let load = ["load", "--config", "d/ordain.toml", "--rate", "10", "--duration", "100ms", "--timeout", "100ms"];
+    let run = ordain(dir.path(), &[&load[..], &["--clients", "20", "--set", "ledger.sessions_per_key=10"]].concat());
+    assert!(run.err.contains("--clients 20 is more than ledger.sessions_per_key = 10"), "{}", run.err);
+    assert_eq!(run.status, 69, "nobody is there: {}", run.err);
+    let run = ordain(dir.path(), &load);
+    assert!(!run.err.contains("warning"), "{}", run.err);
+}

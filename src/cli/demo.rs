@@ -33,7 +33,7 @@ const EXAMPLES: &str = "Examples:
 /// How long servers may take to form an instance, and to end.
 const PATIENCE: Span = Span::secs(15);
 /// Sessions of the load.
-const SESSIONS: usize = 1_000;
+const SESSIONS: usize = 256;
 
 /// What `ordain demo` takes.
 #[derive(Debug, clap::Args)]

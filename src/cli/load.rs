@@ -47,8 +47,8 @@ pub struct Args {
     /// Time at the same rate before it, which is in no figure
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span)]
     warmup: Span,
-    /// Sessions; each has up to 64 requests in flight
-    #[arg(long, value_name = "C", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    /// Sessions; each has up to 64 requests in flight, and those of earlier runs count until ledger.session_ttl
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     clients: u32,
     /// Participants of a transaction
     #[arg(long, value_name = "LO..HI", default_value = "1..3")]
@@ -198,7 +198,14 @@ pub struct Outcome {
 }
 
 fn plan(args: &Args) -> Result<Plan, Error> {
-    let cluster = args.target.cluster()?;
+    let (cluster, config) = args.target.cluster_and_config()?;
+    let per_key = config.map(|config| config.settings().ledger.sessions_per_key);
+    let clients = usize::try_from(args.clients).unwrap_or(usize::MAX);
+    if let Some(per_key) = per_key.filter(|per_key| clients > *per_key) {
+        out::note(format_args!(
+            "ordain: warning: --clients {clients} is more than ledger.sessions_per_key = {per_key}: some will be refused"
+        ));
+    }
     let Range(least, most) = args.participants;
     if usize::try_from(args.participant_space).is_ok_and(|space| space < most) {
         let space = args.participant_space;
@@ -215,7 +222,7 @@ fn plan(args: &Args) -> Result<Plan, Error> {
     let run = seed();
     Ok(Plan {
         cluster,
-        sessions: usize::try_from(args.clients).unwrap_or(usize::MAX),
+        sessions: clients,
         participants: (least, most),
         participant_space: args.participant_space,
         skew: args.skew,

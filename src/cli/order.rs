@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let cluster = args.target.cluster()?;
     let tx = args.tx.unwrap_or_else(|| TxId::new(((u128::from(seed()) << 64) | u128::from(seed())).to_be_bytes()));
     let ids: Vec<NodeId> = args.participants.iter().copied().map(NodeId::new).collect();
-    let mut client = Client::connect(cluster, args.timeout)?;
+    let mut client = Client::connect_sessions(cluster, args.timeout, 1)?;
     client.submit(tx, &ids, args.history).map_err(OrderError::Invalid)?;
     let mut ended = None;
     let mut line = Line::default();

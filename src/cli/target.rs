@@ -36,6 +36,14 @@ impl Target {
     /// # Errors
     /// What is wrong with the configuration, the key, or an address.
     pub fn cluster(&self) -> Result<Cluster, Error> {
+        self.cluster_and_config().map(|(cluster, _)| cluster)
+    }
+
+    /// The cluster, and its configuration if the flags name one.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the key, or an address.
+    pub fn cluster_and_config(&self) -> Result<(Cluster, Option<Config>), Error> {
         let config = self.config.as_ref().map(|path| Config::load(path, &self.set)).transpose()?;
         let identity = match (&self.key, &config) {
             (Some(path), _) => Identity::read(path)?,
@@ -53,8 +61,8 @@ impl Target {
         if !matches!(servers.len(), 1 | 3 | 5 | SERVERS_MAX) {
             return Err(Error::usage(format!("--servers: {} addresses; a cluster has 1, 3, 5 or 7", servers.len())));
         }
-        let payload_max = config.map_or(PAYLOAD_DEFAULT, |config| config.settings().wire.payload);
-        Ok(Cluster { servers, name: identity.name().to_owned(), key: *identity.key(), payload_max })
+        let payload_max = config.as_ref().map_or(PAYLOAD_DEFAULT, |config| config.settings().wire.payload);
+        Ok((Cluster { servers, name: identity.name().to_owned(), key: *identity.key(), payload_max }, config))
     }
 }
 

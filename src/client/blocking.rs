@@ -101,7 +101,10 @@ pub enum OrderError {
     #[error("the session has expired; ask again, a new one is being opened")]
     SessionUnknown,
     /// There is no room for another session, in all or of this principal. Close clients, or have the limit raised.
-    #[error("no room for another session: close other clients, or raise ledger.sessions or ledger.sessions_per_key")]
+    #[error(
+        "no room for another session: wait ledger.session_ttl, 60 s if not set, for those of earlier clients to end, close \
+         other clients, or raise ledger.sessions or ledger.sessions_per_key"
+    )]
     SessionsFull,
     /// There is no room for another participant id. An operator must raise `ledger.participants`.
     #[error("no room for another participant id: raise ledger.participants")]
@@ -204,12 +207,24 @@ impl Client {
     /// # Errors
     /// If no session was opened in that time, or there is no socket.
     pub fn connect(cluster: Cluster, timeout: Span) -> Result<Self, OrderError> {
+        Self::connect_sessions(cluster, timeout, SESSIONS)
+    }
+
+    /// As [`Client::connect`], with so many sessions: one suffices for 64 requests in flight, and each counts against
+    /// `ledger.sessions_per_key` until it was unused for `ledger.session_ttl`.
+    ///
+    /// # Errors
+    /// If no session was opened in that time, or there is no socket.
+    ///
+    /// # Panics
+    /// If there are to be no sessions.
+    pub fn connect_sessions(cluster: Cluster, timeout: Span, sessions: usize) -> Result<Self, OrderError> {
         let local = cluster.servers.iter().copied().map(Cluster::local_for).find(|local| !local.ip().is_loopback());
         let first = cluster.servers.first().copied().map(Cluster::local_for);
         let local = local.or(first).ok_or(OrderError::Unreachable)?;
         let mut config = Config::new(cluster.servers.len(), cluster.name.clone(), cluster.key, super::seed());
-        config.sessions = SESSIONS;
-        config.in_flight_max = SESSIONS * WINDOW;
+        config.sessions = sessions;
+        config.in_flight_max = sessions * WINDOW;
         config.payload_max = cluster.payload_max;
         config.timeout = timeout;
         let machine = Machine::new(config)?;

@@ -28,7 +28,7 @@ use crate::engine::clock;
 use crate::engine::net::{Socket, SocketError, SocketOptions};
 use crate::engine::uring::{Uring, UringConfig, UringError};
 use crate::engine::wake::Bell;
-use crate::protocol::{LocalTime, NodeId, ServerId, Span, TxId};
+use crate::protocol::{LocalTime, NodeId, Refusal, ServerId, Span, TxId};
 use crate::wire::auth::NameError;
 
 /// Most requests in flight at once.
@@ -126,7 +126,7 @@ pub enum LoadError {
         waited: Span,
     },
     /// Sessions were refused.
-    #[error("sessions are refused ({}): {open} of {wanted} are open; ask for fewer with --clients, or raise the limit", verdict.refusal)]
+    #[error("sessions are refused ({}): {open} of {wanted} are open{}", verdict.refusal, mend(verdict.refusal))]
     Refused {
         /// Why.
         verdict: Verdict,
@@ -149,6 +149,18 @@ pub enum LoadError {
     /// Interrupted before anything was measured.
     #[error("interrupted before the load began")]
     Interrupted,
+}
+
+/// What to do about refused sessions.
+const fn mend(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::SessionsFull => {
+            "; give fewer --clients than ledger.sessions_per_key, or wait ledger.session_ttl, 60 s if not set, for sessions \
+             of earlier runs to end"
+        }
+        Refusal::NotMember | Refusal::NoQuorum => "; the servers' logs say what they wait for",
+        _ => "",
+    }
 }
 
 /// The generator: its sockets, its sessions, its place in the plan.
