@@ -84,3 +84,17 @@ fn servers_end_with_a_demo_that_is_killed_or_loses_its_terminal() {
     assert_eq!(hung_up.process.wait().unwrap().code(), Some(1), "interrupted");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
 }
+
+/// Runs what must be refused as usage, with one line that has `part`.
+#[track_caller]
+fn refused(args: &[&str], part: &str) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ordain")).args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.lines().count() == 1 && said.contains(part), "{args:?}: {said}");
+}
+
+#[test]
+fn demo_refuses_what_it_cannot_show() {
+    refused(&["demo", "--duration", "0s"], "in no time");
+    refused(&["demo", "--servers", "2"], "1, 3, 5 or 7");
+}

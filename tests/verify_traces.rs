@@ -427,3 +427,13 @@ fn command_names_what_it_cannot_read() {
     assert!(String::from_utf8_lossy(&missing.stderr).starts_with("ordain: none.trace: No such file"));
     assert_eq!(command(&[], &[]).status.code(), Some(2));
 }
+
+#[test]
+fn order_of_nothing_is_not_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    std::fs::write(&trace, "").unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_ordain")).arg("verify").arg(&trace).output().unwrap();
+    let text = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.code() == Some(1) && text.ends_with("nothing to verify: no request was ordered\n"), "{text}");
+}

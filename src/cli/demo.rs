@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "R", default_value_t = 5_000.0, value_parser = rate)]
     rate: f64,
     /// The measured time
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Span,
     /// Keep one JSON line a request, for `ordain verify`
     #[arg(long, value_name = "FILE")]
@@ -63,6 +63,11 @@ fn servers(text: &str) -> Result<u8, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.replace('_', "").parse::<f64>().ok().filter(|rate| (0.1..=10e6).contains(rate));
     rate.ok_or_else(|| "allowed: 0.1 to 10000000 requests a second".to_owned())
+}
+
+fn duration(text: &str) -> Result<Span, String> {
+    let time = span(text)?;
+    if time == Span::default() { Err("nothing can be shown in no time; give e.g. 10s".to_owned()) } else { Ok(time) }
 }
 
 #[derive(Serialize)]

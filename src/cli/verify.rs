@@ -17,7 +17,7 @@ const EXAMPLES: &str = "Examples:
   ordain verify --from 1 first.trace second.trace
 
 All traces of one time belong together: a number that only another trace has is missing here. Numbers before the
-smallest one seen are taken for earlier runs, unless --from says where the traces begin. Exit status 1: contradictions.";
+smallest one seen are taken for earlier runs, unless --from says where the traces begin. Exit status 1: contradictions, or nothing that was ordered.";
 
 /// What `ordain verify` takes.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     } else {
         out::text(text(&report))?;
     }
-    Ok(if report.verified() { Status::Done } else { Status::No }.into())
+    Ok(if is_proved(&report) { Status::Done } else { Status::No }.into())
 }
 
 /// A trace that cannot be read is a mistake in usage, or forbidden.
@@ -68,6 +68,11 @@ impl From<trace::ReadError> for Error {
     }
 }
 
+/// An order of nothing proves nothing.
+fn is_proved(report: &Report) -> bool {
+    report.verified() && report.ordered > 0
+}
+
 #[derive(Serialize)]
 struct Json<'a> {
     schema: u32,
@@ -77,7 +82,7 @@ struct Json<'a> {
 }
 
 fn json(report: &Report) -> String {
-    let json = Json { schema: 1, verified: report.verified(), report };
+    let json = Json { schema: 1, verified: is_proved(report), report };
     serde_json::to_string(&json).expect("a report has string keys only")
 }
 
@@ -117,6 +122,7 @@ pub fn text(report: &Report) -> String {
 
 fn verdict(report: &Report) -> String {
     match report.contradictions_total() {
+        0 if report.ordered == 0 => "nothing to verify: no request was ordered\n".to_owned(),
         0 => "order verified\n".to_owned(),
         1 => "order contradicted once\n".to_owned(),
         total => format!("order contradicted {total} times\n"),
