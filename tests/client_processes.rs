@@ -510,6 +510,28 @@ fn search_reports_its_best_step() {
 }
 
 #[test]
+fn missed_target_is_told_with_what_was_measured() {
+    StandIn::new(Manners::default()).during(|stand_in| {
+        let flags = ["load", "--rate", "500", "--duration", "300ms", "--warmup", "0s", "--target-p99", "1us"];
+        let output = stand_in.ordain(&flags);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("--target-p99 was missed: the 99 % point is ") && text.contains("target 1 us"), "{text}");
+    });
+}
+
+#[test]
+fn search_in_which_some_are_refused_has_no_best_step_and_says_why() {
+    StandIn::new(Manners { refuse_every: 50, ..Manners::default() }).during(|stand_in| {
+        let flags = ["load", "--rate", "max", "--duration", "1s", "--target-p99", "5s", "--timeout", "300ms", "--json"];
+        let output = stand_in.ordain(&flags);
+        let (text, report) = (stderr(&output), json(&output));
+        assert_eq!((output.status.code(), &report["best_rate"]), (Some(1), &serde_json::Value::Null), "{text}");
+        assert!(text.contains("no rate kept the target") && text.contains("refused: overloaded"), "{text}");
+    });
+}
+
+#[test]
 fn interrupted_load_prints_what_it_has() {
     StandIn::new(Manners::default()).during(|stand_in| {
         let dir = tempfile::tempdir().unwrap();

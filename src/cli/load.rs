@@ -19,7 +19,7 @@ use super::target::{Target, span};
 use super::{Error, Status, out};
 use crate::client::load::{Arrival, Files, Generator, LoadError, Phase, Plan, Skew};
 use crate::client::machine::Choice;
-use crate::client::stats::{Report, micros, seconds};
+use crate::client::stats::{Report, human, micros, seconds};
 use crate::client::{interval_log, seed, trace};
 use crate::engine::clock;
 use crate::protocol::{PARTICIPANTS_MAX, ServerId, Span};
@@ -183,7 +183,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     if interrupted {
         out::note("ordain: interrupted: the results are of a part of the run");
     }
-    Ok(status(args, &result, interrupted).into())
+    let missed = target_missed(args, &result);
+    if let Some(why) = &missed {
+        out::note(format_args!("ordain: {why}"));
+    }
+    Ok(status(&result, missed.is_some(), interrupted).into())
 }
 
 /// What there is to report.
@@ -318,9 +322,13 @@ fn search(
         let left = Span::new(args.duration.get().saturating_sub(clock::monotonic().since(start).get()));
         let Some(phase) = search.step(left).filter(|_| !stop.is_set()) else { return Ok(outcome) };
         let report = one(generator, phase, processes, stop)?;
-        let passed = !stop.is_set() && holds(&report, phase.duration, target);
+        let missed =
+            if stop.is_set() { Some("interrupted".to_owned()) } else { missed(&report, phase.duration, target) };
+        // A rate at which some are refused is not one the cluster holds.
+        let missed = missed.or_else(|| show::refused_counts(&report));
+        let passed = missed.is_none();
         search.took(passed);
-        outcome.steps.push(Step::of(phase.rate, &report, passed));
+        outcome.steps.push(Step::of(phase.rate, &report, missed));
         if passed {
             outcome.best = Some(phase.rate);
         }
@@ -334,20 +342,46 @@ fn target(args: &Args) -> Span {
     args.target_p99.unwrap_or(Span::millis(10))
 }
 
-/// Whether a run kept the target: fast enough, nearly everything ordered, and hardly later than it was due.
-fn holds(report: &Report, duration: Span, target: Span) -> bool {
-    let fast = report.latency_us.p99 <= micros(target.get());
-    let in_time = report.seconds <= 1.05 * seconds(duration);
-    let nearly_all = report.ordered > 0 && report.ordered >= report.offered - report.offered / 100;
-    fast && in_time && nearly_all && report.unanswered == 0
+/// Why a run did not keep the target, if it did not: fast enough, nearly everything ordered, and hardly later than it was
+/// due.
+fn missed(report: &Report, duration: Span, target: Span) -> Option<String> {
+    if report.ordered == 0 || report.ordered < report.offered - report.offered / 100 {
+        if let Some(refused) = show::refused_counts(report) {
+            return Some(refused);
+        }
+        if report.unanswered == 0 {
+            return Some(format!("{} of {} requests ordered", report.ordered, report.offered));
+        }
+    }
+    if report.unanswered > 0 {
+        return Some(format!("{} of {} requests unanswered", report.unanswered, report.offered));
+    }
+    if report.latency_us.p99 > micros(target.get()) {
+        let (target, measured) = (human(target), report.latency_us.p99 / 1_000.0);
+        return Some(format!("the 99 % point is {measured:.3} ms, the target {target}"));
+    }
+    let (took, planned) = (report.seconds, seconds(duration));
+    (took > 1.05 * planned).then(|| format!("answers took {took:.3} s, the run was {planned} s"))
 }
 
-fn status(args: &Args, outcome: &Outcome, interrupted: bool) -> Status {
+/// Why the target of a run at one rate, or of a whole search, was missed.
+fn target_missed(args: &Args, outcome: &Outcome) -> Option<String> {
+    match args.rate {
+        Rate::Max if outcome.best.is_some() => None,
+        Rate::Max => {
+            let last = outcome.steps.last();
+            let why = last.map(|step| format!("; {}/s last: {}", step.rate, step.missed.as_deref().unwrap_or("held")));
+            Some(format!("no rate kept the target of {}{}", human(target(args)), why.unwrap_or_default()))
+        }
+        Rate::PerSecond(_) => {
+            let why = missed(&outcome.report, args.duration, args.target_p99?)?;
+            Some(format!("--target-p99 was missed: {why}"))
+        }
+    }
+}
+
+fn status(outcome: &Outcome, missed: bool, interrupted: bool) -> Status {
     let report = &outcome.report;
-    let missed = match args.rate {
-        Rate::Max => outcome.best.is_none(),
-        Rate::PerSecond(_) => args.target_p99.is_some_and(|target| !holds(report, args.duration, target)),
-    };
     if report.offered > 0 && report.ordered == 0 && report.refused.is_empty() {
         return Status::Unreachable;
     }

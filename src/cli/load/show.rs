@@ -57,7 +57,7 @@ impl Bar {
 }
 
 /// One step of a search.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Step {
     /// Requests a second offered.
     pub rate: f64,
@@ -65,13 +65,17 @@ pub struct Step {
     pub ordered_per_s: f64,
     /// 99 % point of the latency.
     pub p99_us: f64,
-    /// Whether it kept the target.
+    /// Whether it kept the target, and nothing was refused.
     pub passed: bool,
+    /// Why it did not pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
 }
 
 impl Step {
-    pub(super) fn of(rate: f64, report: &Report, passed: bool) -> Self {
-        Self { rate: rate.round(), ordered_per_s: report.ordered_per_s, p99_us: report.latency_us.p99, passed }
+    pub(super) fn of(rate: f64, report: &Report, missed: Option<String>) -> Self {
+        let (ordered_per_s, p99_us) = (report.ordered_per_s, report.latency_us.p99);
+        Self { rate: rate.round(), ordered_per_s, p99_us, passed: missed.is_none(), missed }
     }
 }
 
@@ -96,7 +100,7 @@ pub(super) fn outcome(outcome: &Outcome, interrupted: bool, json: bool) -> Strin
     }
     let mut text = String::new();
     for step in &outcome.steps {
-        let verdict = if step.passed { "held" } else { "missed" };
+        let verdict = step.missed.as_ref().map_or_else(|| "held".to_owned(), |why| format!("missed: {why}"));
         line(
             &mut text,
             format_args!(
@@ -108,7 +112,7 @@ pub(super) fn outcome(outcome: &Outcome, interrupted: bool, json: bool) -> Strin
     if !outcome.steps.is_empty() {
         match outcome.best {
             Some(best) => line(&mut text, format_args!("best step     {best:>10.0}/s")),
-            None => line(&mut text, format_args!("best step           none: no rate kept the target")),
+            None => line(&mut text, format_args!("best step           none: no rate kept the target; the last step:")),
         }
     }
     text + &table(&outcome.report)
@@ -196,6 +200,13 @@ pub fn warnings(report: &Report) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// How much was refused, by reason; `None` if nothing was.
+pub(super) fn refused_counts(report: &Report) -> Option<String> {
+    let refused: u64 = report.refused.values().sum();
+    let reasons: Vec<String> = report.refused.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    (refused > 0).then(|| format!("{refused} of {} requests refused: {}", report.offered, reasons.join(", ")))
 }
 
 /// What was refused, and what to do about each reason; `None` if nothing was.
