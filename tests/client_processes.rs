@@ -33,6 +33,8 @@ struct Manners {
     refuse_every: u64,
     /// Fall silent for this long, this long after the first request.
     stall: Option<(Span, Span)>,
+    /// Open no session: no server is a member.
+    no_members: bool,
 }
 
 #[derive(Clone)]
@@ -211,6 +213,9 @@ impl<'a> Serving<'a> {
         let mut out = Out::new(socket, from, envelope.principal, key);
         for (session, message) in parse_to_server(body, envelope.session).unwrap() {
             match message {
+                ToServer::Open(_) if self.stand_in.manners.no_members => {
+                    out.refuse(session, RequestNo::default(), Refusal::NotMember, 0);
+                }
                 ToServer::Open(open) => {
                     self.sessions += 1;
                     let id = SessionId { created: Timestamp::new(1), nonce: self.sessions };
@@ -406,6 +411,19 @@ fn order_without_servers_is_unreachable() {
     let output = silent.ordain(&["order", "--participants", "1", "--timeout", "300ms"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert!(stderr(&output).contains("no server answered in time"));
+}
+
+#[test]
+fn servers_that_are_no_members_are_named_with_what_they_said() {
+    StandIn::new(Manners { no_members: true, ..Manners::default() }).during(|stand_in| {
+        let order = stand_in.ordain(&["order", "--participants", "1", "--timeout", "500ms"]);
+        let load = stand_in.ordain(&["load", "--rate", "10", "--duration", "100ms", "--timeout", "1s"]);
+        for output in [order, load] {
+            let text = stderr(&output);
+            let said = format!("server 1 ({}) says not_member, server 2 ", stand_in.addresses[0]);
+            assert!(output.status.code() == Some(69) && text.contains(&said) && text.lines().count() == 1, "{text}");
+        }
+    });
 }
 
 #[test]

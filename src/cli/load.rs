@@ -22,7 +22,7 @@ use crate::client::machine::Choice;
 use crate::client::stats::{Report, human, micros, seconds};
 use crate::client::{interval_log, seed, trace};
 use crate::engine::clock;
-use crate::protocol::{PARTICIPANTS_MAX, ServerId, Span};
+use crate::protocol::{PARTICIPANTS_MAX, Refusal, ServerId, Span};
 
 const EXAMPLES: &str = "Examples:
   ordain load --config d/ordain.toml --rate 20000 --duration 10s
@@ -395,6 +395,9 @@ impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         let status = match &error {
             LoadError::Unreachable { .. } => Status::Unreachable,
+            LoadError::Refused { verdict, .. } if matches!(verdict.refusal, Refusal::NotMember | Refusal::NoQuorum) => {
+                Status::Unreachable
+            }
             LoadError::Refused { .. } | LoadError::Interrupted | LoadError::File(_) => Status::No,
             LoadError::Io(source) => return Self::io("io_uring", source),
             LoadError::Name(_) | LoadError::Socket(_) | LoadError::Ring(_) | LoadError::Version { .. } => Status::Usage,

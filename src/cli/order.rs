@@ -86,6 +86,7 @@ impl From<OrderError> for Error {
     fn from(error: OrderError) -> Self {
         let status = match &error {
             OrderError::Unanswered | OrderError::Unreachable | OrderError::NoQuorum => Status::Unreachable,
+            OrderError::NoSession(_) | OrderError::NotMember => Status::Unreachable,
             OrderError::Invalid(SubmitError::Full | SubmitError::NoSession) => Status::Unreachable,
             OrderError::Invalid(_) | OrderError::Name(_) | OrderError::Version { .. } => Status::Usage,
             OrderError::Io(source) => return Self::io("socket", source),

@@ -34,8 +34,9 @@ use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Said};
 use super::machine::{Ask, Completion, Config, End, Event, Handle, Machine, SubmitError, Verdict};
+use super::stats::human;
 use crate::engine::clock;
 use crate::protocol::{
     Instance, LocalTime, NodeId, OrderNo, ParticipantSeq, Refusal, ServerId, Span, Timestamp, TxId, WINDOW,
@@ -85,8 +86,12 @@ pub enum OrderError {
     /// No server could be reached, nothing was sent. Check addresses, servers and key; ask again later.
     #[error("no server answered in time; check that servers run, and that the key is theirs")]
     Unreachable,
+    /// No server opens a session, as none is a member of a cluster with a majority. Nothing was sent. Ask again later; an
+    /// operator must see to the servers.
+    #[error("no server can order: {0}; their logs say what they wait for")]
+    NoSession(Said),
     /// The servers have more to do than they can. Nothing was ordered. Wait for the time advised, then ask again.
-    #[error("overloaded: ask again in {0}")]
+    #[error("overloaded: ask again in {}", human(*.0))]
     Overloaded(Span),
     /// The servers reached hear no majority. Nothing was ordered. Ask again later; an operator must bring servers back.
     #[error("no quorum: ask again later")]
@@ -235,9 +240,7 @@ impl Client {
         while client.machine.sessions_open() == 0 {
             client.turn(deadline, &mut |_, _| ())?;
             if clock::monotonic() >= deadline {
-                let refused = client.machine.open_refused();
-                let refused = refused.map(|verdict| OrderError::from_verdict(verdict, ServerId::default()));
-                return Err(refused.unwrap_or(OrderError::Unreachable));
+                return Err(client.no_session());
             }
         }
         Ok(client)
@@ -293,6 +296,17 @@ impl Client {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.machine.in_flight()
+    }
+
+    /// Why no session was opened in time.
+    fn no_session(&self) -> OrderError {
+        match self.machine.open_refused() {
+            None => OrderError::Unreachable,
+            Some(Verdict { refusal: Refusal::NotMember | Refusal::NoQuorum, .. }) => {
+                OrderError::NoSession(self.cluster.said(self.machine.open_refusals()))
+            }
+            Some(verdict) => OrderError::from_verdict(verdict, ServerId::default()),
+        }
     }
 
     /// Sends, waits for one datagram until `until` or the machine's deadline, takes it.
