@@ -84,6 +84,8 @@ struct Json<'a> {
 /// If servers do not start, or the trace cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let stop = Interrupt::catch()?;
+    // Before any server is started: nobody should wait for a file that cannot be.
+    let writer = args.trace.as_deref().map(create).transpose()?;
     let mut servers = Servers::start(args.servers, &stop)?;
     out::note(format_args!(
         "{} server{} on the loopback, instance formed; {} requests a second for {}",
@@ -93,7 +95,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         seconds(args.duration)
     ));
     let trace_path = args.trace.clone().unwrap_or_else(|| servers.dir.0.join("trace"));
-    let report = load(args, &servers, &trace_path, &stop)?;
+    let writer = writer.map_or_else(|| create(&trace_path), Ok)?;
+    let report = load(args, &servers, writer, &stop)?;
     let interrupted = stop.is_set();
     let ended_well = servers.end()?;
     let lines = trace::read(&trace_path)?;
@@ -125,10 +128,13 @@ fn seconds(span: Span) -> String {
     format!("{} s", crate::client::stats::seconds(span))
 }
 
-fn load(args: &Args, servers: &Servers, trace_path: &Path, stop: &Interrupt) -> Result<Report, Error> {
+fn create(path: &Path) -> Result<trace::Writer, Error> {
+    trace::Writer::create(path).map_err(|cause| Error::file("--trace", path, &cause))
+}
+
+fn load(args: &Args, servers: &Servers, writer: trace::Writer, stop: &Interrupt) -> Result<Report, Error> {
     let target = Target { config: Some(servers.config()), set: Vec::new(), servers: Vec::new(), key: None };
     let cluster = target.cluster()?;
-    let writer = trace::Writer::create(trace_path).map_err(|cause| Error::io(trace_path.display(), &cause))?;
     let processes = Processes::find(&cluster.servers);
     let run = seed();
     let plan = Plan {

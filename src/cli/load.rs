@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use self::cpu::Processes;
 use self::search::Search;
 use self::show::{Bar, Step};
-use super::target::{Target, span};
+use super::target::{Target, number, span};
 use super::{Error, Status, out};
 use crate::client::load::{Arrival, Files, Generator, LoadError, Phase, Plan, Skew};
 use crate::client::machine::Choice;
@@ -48,19 +48,19 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span)]
     warmup: Span,
     /// Sessions; each has up to 64 requests in flight, and those of earlier runs count until ledger.session_ttl
-    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = |text: &str| number(text, 1..=1_u32 << 20))]
     clients: u32,
     /// Participants of a transaction
     #[arg(long, value_name = "LO..HI", default_value = "1..3")]
     participants: Range,
     /// How many participants there are
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = |text: &str| number(text, 1..=1_u32 << 24))]
     participant_space: u32,
     /// How participants are drawn: all alike, or the k-th with weight 1 / k^S
     #[arg(long, value_name = "uniform|zipf:S", default_value = "uniform", value_parser = skew)]
     skew: Skew,
     /// History depth
-    #[arg(long, value_name = "H", default_value_t = 4, value_parser = clap::value_parser!(u8).range(0..=16))]
+    #[arg(long, value_name = "H", default_value_t = 4, value_parser = |text: &str| number(text, 0..=16_u8))]
     history: u8,
     /// The server first asked; retries may go elsewhere
     #[arg(long, value_name = "N|spread", default_value = "spread", value_parser = choice)]
@@ -84,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = span)]
     target_p99: Option<Span>,
     /// Repeats starts and participants of an earlier run; sessions and transactions are new in every run
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = |text: &str| number(text, 0..=u64::MAX))]
     seed: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
@@ -241,10 +241,12 @@ fn plan(args: &Args) -> Result<Plan, Error> {
 }
 
 fn files(args: &Args) -> Result<Files, Error> {
-    let trace =
-        args.trace.as_ref().map(|path| trace::Writer::create(path).map_err(|error| Error::io(path.display(), &error)));
+    let trace = args
+        .trace
+        .as_ref()
+        .map(|path| trace::Writer::create(path).map_err(|error| Error::file("--trace", path, &error)));
     let log = args.hist.as_ref().map(|path| {
-        interval_log::Writer::create(path, clock::realtime()).map_err(|error| Error::io(path.display(), &error))
+        interval_log::Writer::create(path, clock::realtime()).map_err(|error| Error::file("--hist", path, &error))
     });
     Ok(Files { trace: trace.transpose()?, log: log.transpose()? })
 }

@@ -2,10 +2,13 @@
 //!
 //! **Not here**: what is said ([`crate::client`]).
 
+use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use super::Error;
+use super::{Error, config::load};
 use crate::client::cluster::Cluster;
 use crate::protocol::{SERVERS_MAX, Span};
 use crate::server::config::Config;
@@ -44,7 +47,7 @@ impl Target {
     /// # Errors
     /// What is wrong with the configuration, the key, or an address.
     pub fn cluster_and_config(&self) -> Result<(Cluster, Option<Config>), Error> {
-        let config = self.config.as_ref().map(|path| Config::load(path, &self.set)).transpose()?;
+        let config = self.config.as_ref().map(|path| load(path, &self.set)).transpose()?;
         let identity = match (&self.key, &config) {
             (Some(path), _) => Identity::read(path)?,
             (None, Some(config)) => Identity::derive(&config.cluster_key()?, LOCAL)?,
@@ -86,4 +89,13 @@ pub fn span(text: &str) -> Result<Span, String> {
         Some(Value::Number(ns)) => Ok(Span::new(ns)),
         _ => Err(format!("allowed: {}", kind.allowed())),
     }
+}
+
+/// Reads a whole number of a flag, within a range.
+///
+/// # Errors
+/// What is allowed.
+pub fn number<T: FromStr + PartialOrd + Display>(text: &str, allowed: RangeInclusive<T>) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.ok_or_else(|| format!("allowed: a whole number from {} to {}", allowed.start(), allowed.end()))
 }

@@ -27,7 +27,7 @@ impl Bar {
     #[must_use]
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:10} {msg}") {
             bar.set_style(style);
         }
         Self(bar)
@@ -40,14 +40,7 @@ impl Bar {
         }
         self.0.set_length(progress.planned.get());
         self.0.set_position(progress.elapsed.get().min(progress.planned.get()));
-        self.0.set_message(format!(
-            "{:.1} s  {:.0}/s  {} ordered, {} in flight, p99 {:.0} us",
-            crate::client::stats::seconds(progress.elapsed),
-            progress.rate,
-            progress.ordered,
-            progress.in_flight,
-            micros(progress.latency_p99.get())
-        ));
+        self.0.set_message(message(progress));
     }
 
     /// Takes it off the screen.
@@ -55,6 +48,23 @@ impl Bar {
         self.0.finish_and_clear();
     }
 }
+
+/// At most 68 characters, so that bar and text fit a terminal of 80.
+fn message(progress: &Progress) -> String {
+    let mut text = format!(
+        "{:.1} s, {:.0}/s, {} ordered, {} in flight, p99 {:.0} us",
+        crate::client::stats::seconds(progress.elapsed),
+        progress.rate,
+        progress.ordered,
+        progress.in_flight,
+        micros(progress.latency_p99.get())
+    );
+    text.truncate(MESSAGE_CHARS_MAX);
+    text
+}
+
+/// Longest text beside a bar of 10 characters and a space.
+const MESSAGE_CHARS_MAX: usize = 68;
 
 /// One step of a search.
 #[derive(Clone, Debug, Serialize)]
@@ -249,6 +259,21 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_fits_a_terminal_of_80_columns() {
+        use crate::protocol::Span;
+        let progress = Progress {
+            elapsed: Span::secs(86_400),
+            planned: Span::secs(86_400),
+            offered: u64::MAX,
+            ordered: u64::MAX,
+            in_flight: 65_536,
+            latency_p99: Span::secs(3_600),
+            rate: 100e6,
+        };
+        assert!(10 + 1 + message(&progress).len() <= 79, "{}", message(&progress));
+    }
 
     #[test]
     fn every_refusal_is_named_with_its_mend() {
