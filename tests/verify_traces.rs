@@ -424,7 +424,7 @@ fn command_says_verified_or_shows_both_lines() {
 fn command_names_what_it_cannot_read() {
     let missing = command(&[], &["none.trace"]);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("ordain: none.trace: No such file"));
+    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("ordain: TRACE none.trace: no such file"));
     assert_eq!(command(&[], &[]).status.code(), Some(2));
 }
 

@@ -26,7 +26,7 @@ use crate::protocol::{PARTICIPANTS_MAX, Refusal, ServerId, Span};
 
 const EXAMPLES: &str = "Examples:
   ordain load --config d/ordain.toml --rate 20000 --duration 10s
-  ordain load --config d/ordain.toml --rate 10000 --duration 60s --hist run.hlog --trace run.trace && ordain verify run.trace
+  ordain load --config d/ordain.toml --rate 10000 --hist run.hlog --trace run.trace
   ordain load --config d/ordain.toml --rate max --duration 30s --target-p99 5ms --json
 
 Latency counts from when each request was due, so that a stall shows. Exit status 1: a number was given twice, all was \

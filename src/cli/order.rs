@@ -15,7 +15,8 @@ use crate::protocol::{NodeId, PARTICIPANTS_MAX, Span, TxId};
 
 const EXAMPLES: &str = "Examples:
   ordain order --config d/ordain.toml --participants 1,2,3
-  ordain order --config d/ordain.toml --participants 7 --tx 000102030405060708090a0b0c0d0e0f --history 16 --json
+  ordain order --config d/ordain.toml --participants 7 --history 16 --json
+  ordain order --config d/ordain.toml --participants 7 --tx 000102030405060708090a0b0c0d0e0f
 
 Ask again with the same --tx as often as needed: a transaction gets one place. Exit status: 0 ordered; 1 refused; \
 69 no answer in time.";
