@@ -104,7 +104,7 @@ fn check_tells_every_fault_with_file_line_range_and_mend() {
     let line = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
     let run = ordain(dir.path(), &["config", "check", "d/ordain.toml"]);
     assert_eq!((run.status, run.out.as_str(), run.err.lines().count()), (2, "", 2), "{}", run.err);
-    let payload = format!("d/ordain.toml:{}: wire.payload = 9000: allowed is 576 to 8972", line("payload = 9000"));
+    let payload = format!("d/ordain.toml:{}: wire.payload = 9000: allowed is 592 to 8972", line("payload = 9000"));
     let beat = format!(
         "d/ordain.toml:{}: unknown key `broadcast.beet`; the nearest known key is `broadcast.beat`",
         line("beet")
@@ -128,10 +128,10 @@ fn check_refuses_files_that_are_no_configuration() {
         2,
         &["none.toml: no such configuration", "`ordain init DIR`"],
     );
-    refused(dir.path(), &["config", "check", "d"], 2, &["d: cannot be read"]);
+    refused(dir.path(), &["config", "check", "d"], 2, &["d: cannot be read: it is a directory", "d/ordain.toml"]);
     refused(dir.path(), &["config", "check", "d/cluster.key"], 2, &["d/cluster.key:1: not TOML"]);
     fs::write(dir.path().join("bytes"), [0xff, 0xfe, 0]).unwrap();
-    refused(dir.path(), &["config", "check", "bytes"], 2, &["bytes: cannot be read"]);
+    refused(dir.path(), &["config", "check", "bytes"], 2, &["bytes: cannot be read: it is not text"]);
     fs::write(dir.path().join("empty"), "").unwrap();
     refused(dir.path(), &["config", "check", "empty"], 2, &["0 servers: allowed is 1, 3, 5 or 7"]);
     fs::write(dir.path().join("long"), "# ".repeat(600_000)).unwrap();
@@ -300,4 +300,62 @@ fn principals_keys_need_a_good_name_and_a_cluster_key() {
     fs::remove_file(dir.path().join("d/cluster.key")).unwrap();
     refuse("a", &["d/cluster.key: no such key file"]);
     assert!(!dir.path().join("out.key").exists());
+}
+
+#[test]
+fn load_with_more_clients_than_a_key_may_have_is_warned_at_once() {
+    let dir = cluster();
+    let load = ["load", "--config", "d/ordain.toml", "--rate", "10", "--duration", "100ms", "--timeout", "100ms"];
+    let run = ordain(dir.path(), &[&load[..], &["--clients", "20", "--set", "ledger.sessions_per_key=10"]].concat());
+    assert!(run.err.contains("--clients 20 is more than ledger.sessions_per_key = 10"), "{}", run.err);
+    assert_eq!(run.status, 69, "nobody is there: {}", run.err);
+    let run = ordain(dir.path(), &load);
+    assert!(!run.err.contains("warning"), "{}", run.err);
+}
+
+#[test]
+fn values_that_are_not_allowed_are_answered_with_what_is() {
+    let dir = cluster();
+    let order = ["order", "--config", "d/ordain.toml", "--participants"];
+    let ordering = |ids: &str, parts: &[&str]| refused(dir.path(), &[&order[..], &[ids]].concat(), 2, parts);
+    ordering("", &["a whole number from 0 to 4294967295", "`ordain order --help`"]);
+    ordering("1,1", &["--participants: 1 is named twice"]);
+    let many: Vec<String> = (0..65).map(|id: u32| id.to_string()).collect();
+    ordering(&many.join(","), &["--participants: 65 ids", "64 at most"]);
+    refused(
+        dir.path(),
+        &["serve", "--config", "d/ordain.toml", "--id", "x"],
+        2,
+        &["a whole number from 1 to 7", "`ordain serve --help`"],
+    );
+    refused(dir.path(), &["serve", "--config", "d", "--id", "1"], 2, &["it is a directory"]);
+    refused(dir.path(), &["sim", "--schedules", "0"], 2, &["a whole number from 1 to", "`ordain sim --help`"]);
+}
+
+#[test]
+fn files_that_cannot_be_are_named_with_their_flag_and_a_mend() {
+    let dir = cluster();
+    let load = ["load", "--config", "d/ordain.toml", "--rate", "10", "--duration", "1s"];
+    let mend = "no such file or directory; check the path, and make its directory first";
+    for flag in ["--trace", "--hist"] {
+        refused(dir.path(), &[&load[..], &[flag, "none/x"]].concat(), 2, &[flag, "none/x: ", mend]);
+    }
+    refused(dir.path(), &["demo", "--trace", "none/x"], 2, &["--trace none/x: ", mend]);
+    refused(dir.path(), &["keygen", "none/k"], 2, &["FILE none/k: ", mend]);
+    refused(dir.path(), &["init", "d/ordain.toml/e"], 2, &["DIR d/ordain.toml/e: ", "choose another path"]);
+    refused(dir.path(), &["verify", "none"], 2, &["TRACE none: ", "check the path"]);
+    refused(dir.path(), &["verify", "d"], 2, &["TRACE d: is a directory"]);
+    fs::write(dir.path().join("trace"), "").unwrap();
+    refused(dir.path(), &["verify", "trace", "./trace"], 2, &["trace: given twice"]);
+}
+
+#[test]
+fn help_of_every_command_has_one_layout() {
+    let dir = scratch();
+    for command in ["demo", "init", "config", "keygen", "serve", "order", "load", "hist", "verify", "sim"] {
+        let help = ordain(dir.path(), &[command, "--help"]).out;
+        let options = help.split("Options:").nth(1).unwrap_or_default().trim_start_matches('\n');
+        let options = options.split("\n\n").next().unwrap();
+        assert!(options.contains("--help"), "{command}: options are parted by empty lines: {help}");
+    }
 }

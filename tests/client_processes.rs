@@ -33,6 +33,8 @@ struct Manners {
     refuse_every: u64,
     /// Fall silent for this long, this long after the first request.
     stall: Option<(Span, Span)>,
+    /// Open no session: no server is a member.
+    no_members: bool,
 }
 
 #[derive(Clone)]
@@ -211,6 +213,9 @@ impl<'a> Serving<'a> {
         let mut out = Out::new(socket, from, envelope.principal, key);
         for (session, message) in parse_to_server(body, envelope.session).unwrap() {
             match message {
+                ToServer::Open(_) if self.stand_in.manners.no_members => {
+                    out.refuse(session, RequestNo::default(), Refusal::NotMember, 0);
+                }
                 ToServer::Open(open) => {
                     self.sessions += 1;
                     let id = SessionId { created: Timestamp::new(1), nonce: self.sessions };
@@ -409,6 +414,19 @@ fn order_without_servers_is_unreachable() {
 }
 
 #[test]
+fn servers_that_are_no_members_are_named_with_what_they_said() {
+    StandIn::new(Manners { no_members: true, ..Manners::default() }).during(|stand_in| {
+        let order = stand_in.ordain(&["order", "--participants", "1", "--timeout", "500ms"]);
+        let load = stand_in.ordain(&["load", "--rate", "10", "--duration", "100ms", "--timeout", "1s"]);
+        for output in [order, load] {
+            let text = stderr(&output);
+            let said = format!("server 1 ({}) says not_member, server 2 ", stand_in.addresses[0]);
+            assert!(output.status.code() == Some(69) && text.contains(&said) && text.lines().count() == 1, "{text}");
+        }
+    });
+}
+
+#[test]
 fn load_orders_all_and_its_trace_and_log_are_right() {
     let dir = tempfile::tempdir().unwrap();
     let (trace, hist) = (dir.path().join("run.trace"), dir.path().join("run.hlog"));
@@ -446,6 +464,17 @@ fn load_orders_all_and_its_trace_and_log_are_right() {
     let show = json(&show.unwrap());
     assert_eq!(show["logs"][0]["count"], offered);
     assert_eq!(show["logs"][0]["intervals"], 2);
+}
+
+#[test]
+fn load_of_which_all_is_refused_says_no_and_why() {
+    StandIn::new(Manners { refuse_every: 1, ..Manners::default() }).during(|stand_in| {
+        let flags = ["load", "--rate", "500", "--duration", "300ms", "--warmup", "0s", "--timeout", "500ms", "--json"];
+        let output = stand_in.ordain(&flags);
+        assert_eq!((output.status.code(), &json(&output)["ordered"]), (Some(1), &0.into()), "{output:?}");
+        let text = stderr(&output);
+        assert!(text.contains("requests were refused: overloaded") && text.contains("(lower --rate)"), "{text}");
+    });
 }
 
 #[test]
@@ -496,6 +525,28 @@ fn search_reports_its_best_step() {
     let steps = report["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["passed"] == true && step["rate"].as_f64() == Some(best)), "{report}");
     assert!(report["ordered_per_s"].as_f64().unwrap() > best * 0.8, "{report}");
+}
+
+#[test]
+fn missed_target_is_told_with_what_was_measured() {
+    StandIn::new(Manners::default()).during(|stand_in| {
+        let flags = ["load", "--rate", "500", "--duration", "300ms", "--warmup", "0s", "--target-p99", "1us"];
+        let output = stand_in.ordain(&flags);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("--target-p99 was missed: the 99 % point is ") && text.contains("target 1 us"), "{text}");
+    });
+}
+
+#[test]
+fn search_in_which_some_are_refused_has_no_best_step_and_says_why() {
+    StandIn::new(Manners { refuse_every: 50, ..Manners::default() }).during(|stand_in| {
+        let flags = ["load", "--rate", "max", "--duration", "1s", "--target-p99", "5s", "--timeout", "300ms", "--json"];
+        let output = stand_in.ordain(&flags);
+        let (text, report) = (stderr(&output), json(&output));
+        assert_eq!((output.status.code(), &report["best_rate"]), (Some(1), &serde_json::Value::Null), "{text}");
+        assert!(text.contains("no rate kept the target") && text.contains("refused: overloaded"), "{text}");
+    });
 }
 
 #[test]

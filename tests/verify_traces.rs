@@ -424,6 +424,16 @@ fn command_says_verified_or_shows_both_lines() {
 fn command_names_what_it_cannot_read() {
     let missing = command(&[], &["none.trace"]);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("ordain: none.trace: No such file"));
+    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("ordain: TRACE none.trace: no such file"));
     assert_eq!(command(&[], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn order_of_nothing_is_not_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    std::fs::write(&trace, "").unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_ordain")).arg("verify").arg(&trace).output().unwrap();
+    let text = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.code() == Some(1) && text.ends_with("nothing to verify: no request was ordered\n"), "{text}");
 }

@@ -1,6 +1,8 @@
 //! `ordain config`: check a configuration, or show every setting in force.
 
-use std::path::PathBuf;
+use std::fs::File as Open;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
@@ -69,6 +71,30 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     }
 }
 
+/// Reads a configuration; what is no text file at all is told as such.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn load(path: &Path, set: &[String]) -> Result<Config, Error> {
+    Config::load(path, set).map_err(|faults| no_text(path).unwrap_or_else(|| faults.into()))
+}
+
+/// Why a file that cannot be read as a configuration never could be: a directory, or no text.
+fn no_text(path: &Path) -> Option<Error> {
+    let say = |why: &str| Error::usage(format!("{}: cannot be read: {why}", path.display()));
+    if path.is_dir() {
+        return Some(say("it is a directory; give the file, such as d/ordain.toml"));
+    }
+    let mut bytes = Vec::new();
+    Open::open(path).ok().filter(|_| path.is_file())?.take(BYTES_LOOKED_AT).read_to_end(&mut bytes).ok()?;
+    // A character cut off at the end has no length.
+    let is_text = std::str::from_utf8(&bytes).map_or_else(|error| error.error_len().is_none(), |_| true);
+    (!is_text).then(|| say("it is not text (UTF-8); give a configuration such as `ordain init DIR` writes"))
+}
+
+/// How far a file is looked at for whether it is text.
+const BYTES_LOOKED_AT: u64 = 1 << 20;
+
 /// A configuration with faults: wrong usage, or no permission.
 impl From<Faults> for Error {
     fn from(faults: Faults) -> Self {
@@ -81,6 +107,9 @@ fn check(file: &File) -> Result<ExitCode, Error> {
     let config = match Config::load(&file.file, &file.set) {
         Ok(config) => config,
         Err(faults) => {
+            if let Some(error) = no_text(&file.file) {
+                return Err(error);
+            }
             faults.iter().for_each(|fault| out::note(format_args!("ordain: {fault}")));
             return Ok(if faults.is_denied() { Status::Permission.into() } else { Status::Usage.into() });
         }
@@ -105,7 +134,7 @@ pub(super) fn warn_if_open(config: &Config) {
 }
 
 fn show(file: &File, json: bool) -> Result<ExitCode, Error> {
-    let config = Config::load(&file.file, &file.set)?;
+    let config = load(&file.file, &file.set)?;
     warn_if_open(&config);
     if json {
         out::line(as_json(&config))?

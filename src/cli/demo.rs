@@ -1,7 +1,8 @@
 //! `ordain demo`: servers as processes on the loopback, a load, and the order verified. Nothing to prepare.
 //!
-//! **Invariants**: its servers end with it, also when it is interrupted or fails; nothing is left on disk but the trace
-//! asked for. **Not here**: the load ([`crate::client::load`]), the judge ([`crate::client::verify`]).
+//! **Invariants**: its servers end with it, also when it is interrupted, fails or is killed; nothing is left on disk but
+//! the trace asked for, unless it is killed: then its directory under the system's temporary one stays.
+//! **Not here**: the load ([`crate::client::load`]), the judge ([`crate::client::verify`]).
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::UdpSocket;
@@ -32,7 +33,7 @@ const EXAMPLES: &str = "Examples:
 /// How long servers may take to form an instance, and to end.
 const PATIENCE: Span = Span::secs(15);
 /// Sessions of the load.
-const SESSIONS: usize = 1_000;
+const SESSIONS: usize = 256;
 
 /// What `ordain demo` takes.
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "R", default_value_t = 5_000.0, value_parser = rate)]
     rate: f64,
     /// The measured time
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Span,
     /// Keep one JSON line a request, for `ordain verify`
     #[arg(long, value_name = "FILE")]
@@ -64,6 +65,11 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "allowed: 0.1 to 10000000 requests a second".to_owned())
 }
 
+fn duration(text: &str) -> Result<Span, String> {
+    let time = span(text)?;
+    if time == Span::default() { Err("nothing can be shown in no time; give e.g. 10s".to_owned()) } else { Ok(time) }
+}
+
 #[derive(Serialize)]
 struct Json<'a> {
     #[serde(flatten)]
@@ -78,6 +84,8 @@ struct Json<'a> {
 /// If servers do not start, or the trace cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let stop = Interrupt::catch()?;
+    // Before any server is started: nobody should wait for a file that cannot be.
+    let writer = args.trace.as_deref().map(create).transpose()?;
     let mut servers = Servers::start(args.servers, &stop)?;
     out::note(format_args!(
         "{} server{} on the loopback, instance formed; {} requests a second for {}",
@@ -87,7 +95,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         seconds(args.duration)
     ));
     let trace_path = args.trace.clone().unwrap_or_else(|| servers.dir.0.join("trace"));
-    let report = load(args, &servers, &trace_path, &stop)?;
+    let writer = writer.map_or_else(|| create(&trace_path), Ok)?;
+    let report = load(args, &servers, writer, &stop)?;
     let interrupted = stop.is_set();
     let ended_well = servers.end()?;
     let lines = trace::read(&trace_path)?;
@@ -119,10 +128,13 @@ fn seconds(span: Span) -> String {
     format!("{} s", crate::client::stats::seconds(span))
 }
 
-fn load(args: &Args, servers: &Servers, trace_path: &Path, stop: &Interrupt) -> Result<Report, Error> {
+fn create(path: &Path) -> Result<trace::Writer, Error> {
+    trace::Writer::create(path).map_err(|cause| Error::file("--trace", path, &cause))
+}
+
+fn load(args: &Args, servers: &Servers, writer: trace::Writer, stop: &Interrupt) -> Result<Report, Error> {
     let target = Target { config: Some(servers.config()), set: Vec::new(), servers: Vec::new(), key: None };
     let cluster = target.cluster()?;
-    let writer = trace::Writer::create(trace_path).map_err(|cause| Error::io(trace_path.display(), &cause))?;
     let processes = Processes::find(&cluster.servers);
     let run = seed();
     let plan = Plan {
@@ -206,16 +218,17 @@ impl Servers {
         let program = std::env::current_exe().map_err(|cause| Error::io("this program", &cause))?;
         let log = self.log(usize::from(id));
         let log = File::create(&log).map_err(|cause| Error::io(log.display(), &cause))?;
-        let child = Command::new(&program)
+        let mut server = Command::new(&program);
+        server
             .args([OsStr::new("serve"), OsStr::new("--config"), self.config().as_os_str()])
             .args(["--id", &id.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             // A group of their own: Ctrl-C reaches the demonstration, which ends them in order.
-            .process_group(0)
-            .spawn()
-            .map_err(|cause| Error::io(program.display(), &cause))?;
+            .process_group(0);
+        end_with_parent(&mut server);
+        let child = server.spawn().map_err(|cause| Error::io(program.display(), &cause))?;
         self.children.push(child);
         Ok(())
     }
@@ -265,6 +278,23 @@ impl Servers {
         }
         Ok(well)
     }
+}
+
+/// Has the system send SIGTERM to the child when this process ends without having ended it: killed, or crashed.
+#[expect(unsafe_code, reason = "two system calls between fork and exec")]
+fn end_with_parent(command: &mut Command) {
+    let parent = std::os::unix::process::parent_id;
+    let this = std::process::id();
+    let ask = move || {
+        // SAFETY: takes numbers only, and changes nothing but the calling process's own death signal.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // Killed between fork and here: nobody will send the signal any more.
+        if parent() == this { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+    };
+    // SAFETY: `ask` makes two system calls, both safe after a fork, and takes no lock and no memory.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// SIGTERM to an own child.

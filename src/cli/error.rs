@@ -5,6 +5,7 @@
 //! **Not here**: the texts; they belong to the parts.
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use super::out::Broken;
@@ -75,6 +76,24 @@ impl Error {
     pub fn io(what: impl fmt::Display, source: &std::io::Error) -> Self {
         let denied = source.kind() == std::io::ErrorKind::PermissionDenied;
         Self::new(if denied { Status::Permission } else { Status::Usage }, format!("{what}: {source}"))
+    }
+
+    /// A file or directory that `flag` names cannot be read or written: exit 77 if it was not permitted, else 2.
+    #[must_use]
+    pub fn file(flag: &str, path: &Path, source: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let (why, mend) = match source.kind() {
+            ErrorKind::NotFound => ("no such file or directory", "check the path, and make its directory first"),
+            ErrorKind::PermissionDenied => ("permission denied", "choose a place you may use"),
+            ErrorKind::IsADirectory => ("is a directory", "give a file"),
+            ErrorKind::NotADirectory => ("a file is where a directory should be", "choose another path"),
+            ErrorKind::AlreadyExists => ("exists already", "choose another path"),
+            ErrorKind::StorageFull => ("no space left", "make room, or choose another disk"),
+            ErrorKind::InvalidData => ("not text", "give a file that `ordain` wrote"),
+            _ => return Self::io(format_args!("{flag} {}", path.display()), source),
+        };
+        let status = if source.kind() == ErrorKind::PermissionDenied { Status::Permission } else { Status::Usage };
+        Self::new(status, format!("{flag} {}: {why}; {mend}", path.display()))
     }
 
     /// The exit status.

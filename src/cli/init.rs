@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::keygen;
+use super::target::number;
 use super::{Error, out};
 use crate::server::config::Config;
 use crate::server::value::Kind;
@@ -24,13 +26,13 @@ pub struct Args {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// How many servers, all on this host's loopback: 1, 3, 5 or 7
-    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "hosts")]
+    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "hosts", value_parser = |text: &str| number(text, 0..=u8::MAX))]
     servers: u8,
     /// The servers' hosts, with commas between them: addresses, or names of them
     #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
     hosts: Option<Vec<String>>,
     /// First port; a server uses two, and servers of one host follow each other
-    #[arg(long, value_name = "PORT", default_value_t = 7100)]
+    #[arg(long, value_name = "PORT", default_value_t = 7100, value_parser = |text: &str| number(text, 1..=u16::MAX))]
     base_port: u16,
 }
 
@@ -61,9 +63,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     if let Some(there) = [&config, &key].into_iter().find(|path| path.symlink_metadata().is_ok()) {
         return Err(Error::usage(InitError::Exists(there.clone())));
     }
-    fs::create_dir_all(&args.dir).map_err(|error| Error::io(args.dir.display(), &error))?;
-    keys::generate().and_then(|new| keys::create_cluster(&key, &new))?;
-    write_new(&config, &text).map_err(|error| Error::io(config.display(), &error))?;
+    fs::create_dir_all(&args.dir).map_err(|error| Error::file("DIR", &args.dir, &error))?;
+    keys::generate()
+        .and_then(|new| keys::create_cluster(&key, &new))
+        .map_err(|error| keygen::created("DIR", &key, error))?;
+    write_new(&config, &text).map_err(|error| Error::file("DIR", &config, &error))?;
     out::line(config.display())?;
     out::line(key.display())?;
     match args.hosts {

@@ -2,11 +2,10 @@
 //!
 //! **Invariants.** No key is ever printed; a key file is created with mode 600 and never overwritten.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{Error, out};
-use crate::server::config::Config;
+use super::{Error, config::load, out};
 use crate::server::keys::{self, Identity, KeyError};
 use crate::server::settings::Auth;
 
@@ -42,17 +41,28 @@ struct NoAuth(PathBuf);
 /// If the file exists or cannot be written, or there is no cluster key to derive from.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let (Some(name), Some(config)) = (&args.client, &args.config) else {
-        keys::generate().and_then(|key| keys::create_cluster(&args.file, &key))?;
+        keys::generate()
+            .and_then(|key| keys::create_cluster(&args.file, &key))
+            .map_err(|error| created("FILE", &args.file, error))?;
         out::note(format_args!("{}: a new cluster key; copy it to every host, with mode 600", args.file.display()));
         return Ok(ExitCode::SUCCESS);
     };
-    let config = Config::load(config, &[])?;
+    let config = load(config, &[])?;
     if config.settings().cluster.auth == Auth::None {
         return Err(Error::usage(NoAuth(config.path().to_owned())));
     }
-    Identity::derive(&config.cluster_key()?, name)?.create(&args.file)?;
+    let identity = Identity::derive(&config.cluster_key()?, name)?;
+    identity.create(&args.file).map_err(|error| created("FILE", &args.file, error))?;
     out::note(format_args!("{}: the key of principal {name}; for its host only", args.file.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why a key file named by `flag` was not created.
+pub(super) fn created(flag: &str, path: &Path, error: KeyError) -> Error {
+    match error.io() {
+        Some(source) => Error::file(flag, path, source),
+        None => error.into(),
+    }
 }
 
 /// A key that cannot be read or written is a fault of configuration, or of permission.

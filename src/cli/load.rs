@@ -15,22 +15,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use self::cpu::Processes;
 use self::search::Search;
 use self::show::{Bar, Step};
-use super::target::{Target, span};
+use super::target::{Target, number, span};
 use super::{Error, Status, out};
 use crate::client::load::{Arrival, Files, Generator, LoadError, Phase, Plan, Skew};
 use crate::client::machine::Choice;
-use crate::client::stats::{Report, micros, seconds};
+use crate::client::stats::{Report, human, micros, seconds};
 use crate::client::{interval_log, seed, trace};
 use crate::engine::clock;
-use crate::protocol::{PARTICIPANTS_MAX, ServerId, Span};
+use crate::protocol::{PARTICIPANTS_MAX, Refusal, ServerId, Span};
 
 const EXAMPLES: &str = "Examples:
   ordain load --config d/ordain.toml --rate 20000 --duration 10s
-  ordain load --config d/ordain.toml --rate 10000 --duration 60s --hist run.hlog --trace run.trace && ordain verify run.trace
+  ordain load --config d/ordain.toml --rate 10000 --hist run.hlog --trace run.trace
   ordain load --config d/ordain.toml --rate max --duration 30s --target-p99 5ms --json
 
-Latency counts from when each request was due, so that a stall shows. Exit status 1: a number was given twice, the target
-was missed, or the run was interrupted; 69: nothing was answered.";
+Latency counts from when each request was due, so that a stall shows. Exit status 1: a number was given twice, all was \
+refused, the target was missed, or the run was interrupted; 69: nothing was answered.";
 
 /// What `ordain load` takes.
 #[derive(Debug, clap::Args)]
@@ -47,20 +47,20 @@ pub struct Args {
     /// Time at the same rate before it, which is in no figure
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span)]
     warmup: Span,
-    /// Sessions; each has up to 64 requests in flight
-    #[arg(long, value_name = "C", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    /// Sessions; each has up to 64 requests in flight, and those of earlier runs count until ledger.session_ttl
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = |text: &str| number(text, 1..=1_u32 << 20))]
     clients: u32,
     /// Participants of a transaction
     #[arg(long, value_name = "LO..HI", default_value = "1..3")]
     participants: Range,
     /// How many participants there are
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = |text: &str| number(text, 1..=1_u32 << 24))]
     participant_space: u32,
     /// How participants are drawn: all alike, or the k-th with weight 1 / k^S
     #[arg(long, value_name = "uniform|zipf:S", default_value = "uniform", value_parser = skew)]
     skew: Skew,
     /// History depth
-    #[arg(long, value_name = "H", default_value_t = 4, value_parser = clap::value_parser!(u8).range(0..=16))]
+    #[arg(long, value_name = "H", default_value_t = 4, value_parser = |text: &str| number(text, 0..=16_u8))]
     history: u8,
     /// The server first asked; retries may go elsewhere
     #[arg(long, value_name = "N|spread", default_value = "spread", value_parser = choice)]
@@ -84,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = span)]
     target_p99: Option<Span>,
     /// Repeats starts and participants of an earlier run; sessions and transactions are new in every run
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = |text: &str| number(text, 0..=u64::MAX))]
     seed: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
@@ -183,7 +183,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     if interrupted {
         out::note("ordain: interrupted: the results are of a part of the run");
     }
-    Ok(status(args, &result, interrupted).into())
+    let missed = target_missed(args, &result);
+    if let Some(why) = &missed {
+        out::note(format_args!("ordain: {why}"));
+    }
+    Ok(status(&result, missed.is_some(), interrupted).into())
 }
 
 /// What there is to report.
@@ -198,7 +202,14 @@ pub struct Outcome {
 }
 
 fn plan(args: &Args) -> Result<Plan, Error> {
-    let cluster = args.target.cluster()?;
+    let (cluster, config) = args.target.cluster_and_config()?;
+    let per_key = config.map(|config| config.settings().ledger.sessions_per_key);
+    let clients = usize::try_from(args.clients).unwrap_or(usize::MAX);
+    if let Some(per_key) = per_key.filter(|per_key| clients > *per_key) {
+        out::note(format_args!(
+            "ordain: warning: --clients {clients} is more than ledger.sessions_per_key = {per_key}: some will be refused"
+        ));
+    }
     let Range(least, most) = args.participants;
     if usize::try_from(args.participant_space).is_ok_and(|space| space < most) {
         let space = args.participant_space;
@@ -215,7 +226,7 @@ fn plan(args: &Args) -> Result<Plan, Error> {
     let run = seed();
     Ok(Plan {
         cluster,
-        sessions: usize::try_from(args.clients).unwrap_or(usize::MAX),
+        sessions: clients,
         participants: (least, most),
         participant_space: args.participant_space,
         skew: args.skew,
@@ -230,26 +241,31 @@ fn plan(args: &Args) -> Result<Plan, Error> {
 }
 
 fn files(args: &Args) -> Result<Files, Error> {
-    let trace =
-        args.trace.as_ref().map(|path| trace::Writer::create(path).map_err(|error| Error::io(path.display(), &error)));
+    let trace = args
+        .trace
+        .as_ref()
+        .map(|path| trace::Writer::create(path).map_err(|error| Error::file("--trace", path, &error)));
     let log = args.hist.as_ref().map(|path| {
-        interval_log::Writer::create(path, clock::realtime()).map_err(|error| Error::io(path.display(), &error))
+        interval_log::Writer::create(path, clock::realtime()).map_err(|error| Error::file("--hist", path, &error))
     });
     Ok(Files { trace: trace.transpose()?, log: log.transpose()? })
 }
 
-/// SIGINT and SIGTERM as a flag.
+/// SIGINT, SIGTERM and SIGHUP as a flag.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Catches both from now on.
+    /// Catches them from now on; SIGHUP stays ignored where it was, as under `nohup`.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn catch() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            if signal == libc::SIGHUP && is_ignored(signal) {
+                continue;
+            }
             signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(|error| Error::io("signals", &error))?;
         }
         Ok(Self(flag))
@@ -261,6 +277,14 @@ impl Interrupt {
         // Relaxed: set by the signal handler, orders nothing else.
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Whether this process was started with the signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
 }
 
 /// Runs one phase with a progress bar, and accounts the processor time from the end of its warm-up on.
@@ -300,9 +324,13 @@ fn search(
         let left = Span::new(args.duration.get().saturating_sub(clock::monotonic().since(start).get()));
         let Some(phase) = search.step(left).filter(|_| !stop.is_set()) else { return Ok(outcome) };
         let report = one(generator, phase, processes, stop)?;
-        let passed = !stop.is_set() && holds(&report, phase.duration, target);
+        let missed =
+            if stop.is_set() { Some("interrupted".to_owned()) } else { missed(&report, phase.duration, target) };
+        // A rate at which some are refused is not one the cluster holds.
+        let missed = missed.or_else(|| show::refused_counts(&report));
+        let passed = missed.is_none();
         search.took(passed);
-        outcome.steps.push(Step::of(phase.rate, &report, passed));
+        outcome.steps.push(Step::of(phase.rate, &report, missed));
         if passed {
             outcome.best = Some(phase.rate);
         }
@@ -316,24 +344,52 @@ fn target(args: &Args) -> Span {
     args.target_p99.unwrap_or(Span::millis(10))
 }
 
-/// Whether a run kept the target: fast enough, nearly everything ordered, and hardly later than it was due.
-fn holds(report: &Report, duration: Span, target: Span) -> bool {
-    let fast = report.latency_us.p99 <= micros(target.get());
-    let in_time = report.seconds <= 1.05 * seconds(duration);
-    let nearly_all = report.ordered > 0 && report.ordered >= report.offered - report.offered / 100;
-    fast && in_time && nearly_all && report.unanswered == 0
+/// Why a run did not keep the target, if it did not: fast enough, nearly everything ordered, and hardly later than it was
+/// due.
+fn missed(report: &Report, duration: Span, target: Span) -> Option<String> {
+    if report.ordered == 0 || report.ordered < report.offered - report.offered / 100 {
+        if let Some(refused) = show::refused_counts(report) {
+            return Some(refused);
+        }
+        if report.unanswered == 0 {
+            return Some(format!("{} of {} requests ordered", report.ordered, report.offered));
+        }
+    }
+    if report.unanswered > 0 {
+        return Some(format!("{} of {} requests unanswered", report.unanswered, report.offered));
+    }
+    if report.latency_us.p99 > micros(target.get()) {
+        let (target, measured) = (human(target), report.latency_us.p99 / 1_000.0);
+        return Some(format!("the 99 % point is {measured:.3} ms, the target {target}"));
+    }
+    let (took, planned) = (report.seconds, seconds(duration));
+    (took > 1.05 * planned).then(|| format!("answers took {took:.3} s, the run was {planned} s"))
 }
 
-fn status(args: &Args, outcome: &Outcome, interrupted: bool) -> Status {
+/// Why the target of a run at one rate, or of a whole search, was missed.
+fn target_missed(args: &Args, outcome: &Outcome) -> Option<String> {
+    match args.rate {
+        Rate::Max if outcome.best.is_some() => None,
+        Rate::Max => {
+            let last = outcome.steps.last();
+            let why = last.map(|step| format!("; {}/s last: {}", step.rate, step.missed.as_deref().unwrap_or("held")));
+            Some(format!("no rate kept the target of {}{}", human(target(args)), why.unwrap_or_default()))
+        }
+        Rate::PerSecond(_) => {
+            let why = missed(&outcome.report, args.duration, args.target_p99?)?;
+            Some(format!("--target-p99 was missed: {why}"))
+        }
+    }
+}
+
+fn status(outcome: &Outcome, missed: bool, interrupted: bool) -> Status {
     let report = &outcome.report;
-    let missed = match args.rate {
-        Rate::Max => outcome.best.is_none(),
-        Rate::PerSecond(_) => args.target_p99.is_some_and(|target| !holds(report, args.duration, target)),
-    };
     if report.offered > 0 && report.ordered == 0 && report.refused.is_empty() {
         return Status::Unreachable;
     }
-    if report.duplicates > 0 || report.contradictions > 0 || missed || interrupted { Status::No } else { Status::Done }
+    let nothing = report.ordered == 0 && report.offered > 0;
+    let broken = report.duplicates > 0 || report.contradictions > 0;
+    if nothing || broken || missed || interrupted { Status::No } else { Status::Done }
 }
 
 /// No load: the host's fault, the cluster's, or the user's.
@@ -341,6 +397,9 @@ impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         let status = match &error {
             LoadError::Unreachable { .. } => Status::Unreachable,
+            LoadError::Refused { verdict, .. } if matches!(verdict.refusal, Refusal::NotMember | Refusal::NoQuorum) => {
+                Status::Unreachable
+            }
             LoadError::Refused { .. } | LoadError::Interrupted | LoadError::File(_) => Status::No,
             LoadError::Io(source) => return Self::io("io_uring", source),
             LoadError::Name(_) | LoadError::Socket(_) | LoadError::Ring(_) | LoadError::Version { .. } => Status::Usage,

@@ -10,8 +10,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 
 pub mod config;
 pub mod demo;
@@ -93,7 +93,7 @@ Exit status: 0 done; 1 the answer is no; 2 usage or configuration; 69 no quorum 
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refused(&error),
+        Err(error) => return refused(&error, &command(std::env::args().skip(1))),
     };
     match cli.command.run() {
         Ok(code) => code,
@@ -107,7 +107,7 @@ pub fn main() -> ExitCode {
 }
 
 /// What the parser answers itself: help and version to stdout; a mistake as one line on stderr.
-fn refused(error: &clap::Error) -> ExitCode {
+fn refused(error: &clap::Error, command: &str) -> ExitCode {
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match out::text(text) {
@@ -119,29 +119,38 @@ fn refused(error: &clap::Error) -> ExitCode {
             Status::Usage.into()
         }
         _ => {
-            out::note(format_args!("ordain: {}", one_line(&text)));
+            out::note(format_args!("ordain: {}", one_line(&text, command)));
             Status::Usage.into()
         }
     }
 }
 
+/// The command that the words begin with, as far as there is one: `ordain config show`.
+fn command(words: impl Iterator<Item = String>) -> String {
+    let mut all = Cli::command();
+    all.build();
+    let (mut at, mut name) = (&all, "ordain".to_owned());
+    for word in words {
+        let Some(next) = at.find_subcommand(&word) else { break };
+        at = next;
+        name = format!("{name} {word}");
+    }
+    name
+}
+
 /// The parser's message of several paragraphs as one line: the mistake, the tip, and where to read on.
-fn one_line(text: &str) -> String {
-    let (message, usage) = text.split_once("Usage: ").unwrap_or((text, ""));
+fn one_line(text: &str, command: &str) -> String {
+    let (message, _) = text.split_once("Usage: ").unwrap_or((text, ""));
     let message = message.split("For more information").next().unwrap_or(message);
     let words: Vec<&str> = message.split_whitespace().collect();
     let message = words.join(" ");
     let message = message.strip_prefix("error: ").unwrap_or(&message).replace(" tip: ", "; tip: ");
-    let command: Vec<&str> =
-        usage.split_whitespace().take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    let command = if command.is_empty() { "ordain".to_owned() } else { command.join(" ") };
     format!("{message}; see `{command} --help`")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn command_table_is_sound() {
@@ -161,7 +170,8 @@ mod tests {
     #[test]
     fn mistake_is_told_in_one_line() {
         for args in [&["ordain", "keygen"][..], &["ordain", "kegen"], &["ordain", "keygen", "--bogus"]] {
-            let line = one_line(&Cli::try_parse_from(args).unwrap_err().render().to_string());
+            let command = command(args[1..].iter().map(|word| (*word).to_owned()));
+            let line = one_line(&Cli::try_parse_from(args).unwrap_err().render().to_string(), &command);
             assert!(!line.contains('\n') && line.contains("--help`"), "{line}");
         }
     }

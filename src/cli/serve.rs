@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Error, Status, config::warn_if_open};
+use super::target::number;
+use super::{Error, Status, config::load, config::warn_if_open};
 use crate::server::assembly::{StartError, start};
-use crate::server::config::Config;
 use crate::server::run::{End, follow};
 
 const EXAMPLES: &str = "Examples:
@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Which server to run, 1..n; without it, the one whose address is this host's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 1..=7_u8))]
     id: Option<u8>,
     /// Override a setting; may be given several times
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
@@ -78,7 +78,7 @@ fn log() {
 /// # Errors
 /// What keeps it from starting; [`Status::Unreachable`] if it could not finish what it held.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
-    let config = Config::load(&args.config, &args.set)?;
+    let config = load(&args.config, &args.set)?;
     warn_if_open(&config);
     let id = config.whoami(args.id)?;
     log();

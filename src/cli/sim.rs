@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::target::number;
 use super::{Error, Status, out};
 use crate::engine::clock;
 use crate::protocol::plant::Plant;
@@ -29,15 +30,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = servers)]
     servers: usize,
     /// How many schedules
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = |text: &str| number(text, 1..=u64::MAX))]
     schedules: u64,
     /// What all schedules are drawn from; the first has this very seed [default: the environment's ORDAIN_SEED, else new]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = |text: &str| number(text, 0..=u64::MAX))]
     seed: Option<u64>,
-    /// What goes wrong
+    /// What goes wrong. loss: datagrams are lost, doubled, late, out of order; links are cut, servers pause, clocks step
+    /// back. crash: servers crash and restart
     #[arg(long, value_enum, default_value_t = Faults::Loss)]
     faults: Faults,
-    /// How silent servers are dealt with
+    /// How silent servers are dealt with: certainly, by a change of configuration, or in time, provisionally
     #[arg(long, value_enum, default_value_t = Mode::Quorum)]
     mode: Mode,
     /// Print one JSON object
@@ -52,21 +54,21 @@ fn servers(text: &str) -> Result<usize, String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Faults {
-    /// Nothing is lost; clocks are off
+    // Nothing is lost; clocks are off.
     None,
-    /// Datagrams are lost, doubled, late, out of order; links are cut, servers pause, clocks step back
+    // Datagrams are lost, doubled, late, out of order; links are cut, servers pause, clocks step back.
     Loss,
-    /// Servers crash and restart
+    // Servers crash and restart.
     Crash,
-    /// All of these
+    // All of these.
     All,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Certain, by a change of configuration
+    // Certain, by a change of configuration.
     Quorum,
-    /// In time, provisionally
+    // In time, provisionally.
     Deadline,
 }
 

@@ -2,10 +2,13 @@
 //!
 //! **Not here**: what is said ([`crate::client`]).
 
+use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use super::Error;
+use super::{Error, config::load};
 use crate::client::cluster::Cluster;
 use crate::protocol::{SERVERS_MAX, Span};
 use crate::server::config::Config;
@@ -36,7 +39,15 @@ impl Target {
     /// # Errors
     /// What is wrong with the configuration, the key, or an address.
     pub fn cluster(&self) -> Result<Cluster, Error> {
-        let config = self.config.as_ref().map(|path| Config::load(path, &self.set)).transpose()?;
+        self.cluster_and_config().map(|(cluster, _)| cluster)
+    }
+
+    /// The cluster, and its configuration if the flags name one.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the key, or an address.
+    pub fn cluster_and_config(&self) -> Result<(Cluster, Option<Config>), Error> {
+        let config = self.config.as_ref().map(|path| load(path, &self.set)).transpose()?;
         let identity = match (&self.key, &config) {
             (Some(path), _) => Identity::read(path)?,
             (None, Some(config)) => Identity::derive(&config.cluster_key()?, LOCAL)?,
@@ -53,8 +64,8 @@ impl Target {
         if !matches!(servers.len(), 1 | 3 | 5 | SERVERS_MAX) {
             return Err(Error::usage(format!("--servers: {} addresses; a cluster has 1, 3, 5 or 7", servers.len())));
         }
-        let payload_max = config.map_or(PAYLOAD_DEFAULT, |config| config.settings().wire.payload);
-        Ok(Cluster { servers, name: identity.name().to_owned(), key: *identity.key(), payload_max })
+        let payload_max = config.as_ref().map_or(PAYLOAD_DEFAULT, |config| config.settings().wire.payload);
+        Ok((Cluster { servers, name: identity.name().to_owned(), key: *identity.key(), payload_max }, config))
     }
 }
 
@@ -78,4 +89,13 @@ pub fn span(text: &str) -> Result<Span, String> {
         Some(Value::Number(ns)) => Ok(Span::new(ns)),
         _ => Err(format!("allowed: {}", kind.allowed())),
     }
+}
+
+/// Reads a whole number of a flag, within a range.
+///
+/// # Errors
+/// What is allowed.
+pub fn number<T: FromStr + PartialOrd + Display>(text: &str, allowed: RangeInclusive<T>) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.ok_or_else(|| format!("allowed: a whole number from {} to {}", allowed.start(), allowed.end()))
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::target::number;
 use super::{Error, Status, out};
 use crate::client::trace;
 use crate::client::verify::{Kind, Options, Report, SHOWN_MAX, Trace, check};
@@ -16,8 +17,8 @@ const EXAMPLES: &str = "Examples:
   ordain verify run.trace
   ordain verify --from 1 first.trace second.trace
 
-All traces of one time belong together: a number that only another trace has is missing here. Numbers before the
-smallest one seen are taken for earlier runs, unless --from says where the traces begin. Exit status 1: contradictions.";
+All traces of one time belong together: a number that only another trace has is missing here. Numbers before the \
+smallest one seen are taken for earlier runs, unless --from says where the traces begin. Exit status 1: contradictions, or nothing that was ordered.";
 
 /// What `ordain verify` takes.
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,7 @@ pub struct Args {
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
     /// The order number the traces begin at
-    #[arg(long, value_name = "ORDER", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ORDER", value_parser = |text: &str| number(text, 1..=u64::MAX))]
     from: Option<u64>,
     /// The traces were taken on different hosts: compare times only within each
     #[arg(long)]
@@ -42,6 +43,11 @@ pub struct Args {
 /// # Errors
 /// If a trace cannot be read, or stdout takes no more.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
+    let whole: Vec<PathBuf> = args.traces.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    if let Some(at) = (1..whole.len()).find(|at| whole[..*at].contains(&whole[*at])) {
+        let path = whole[at].display();
+        return Err(Error::usage(format!("{path}: given twice; each trace counts once")));
+    }
     let mut traces = Vec::new();
     for path in &args.traces {
         traces.push(Trace { name: path.display().to_string(), lines: trace::read(path)? });
@@ -53,19 +59,22 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     } else {
         out::text(text(&report))?;
     }
-    Ok(if report.verified() { Status::Done } else { Status::No }.into())
+    Ok(if is_proved(&report) { Status::Done } else { Status::No }.into())
 }
 
 /// A trace that cannot be read is a mistake in usage, or forbidden.
 impl From<trace::ReadError> for Error {
     fn from(error: trace::ReadError) -> Self {
         match &error {
-            trace::ReadError::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-                Self::permission(error)
-            }
+            trace::ReadError::File { path, source } => Self::file("TRACE", path, source),
             _ => Self::usage(error),
         }
     }
+}
+
+/// An order of nothing proves nothing.
+fn is_proved(report: &Report) -> bool {
+    report.verified() && report.ordered > 0
 }
 
 #[derive(Serialize)]
@@ -77,7 +86,7 @@ struct Json<'a> {
 }
 
 fn json(report: &Report) -> String {
-    let json = Json { schema: 1, verified: report.verified(), report };
+    let json = Json { schema: 1, verified: is_proved(report), report };
     serde_json::to_string(&json).expect("a report has string keys only")
 }
 
@@ -117,6 +126,7 @@ pub fn text(report: &Report) -> String {
 
 fn verdict(report: &Report) -> String {
     match report.contradictions_total() {
+        0 if report.ordered == 0 => "nothing to verify: no request was ordered\n".to_owned(),
         0 => "order verified\n".to_owned(),
         1 => "order contradicted once\n".to_owned(),
         total => format!("order contradicted {total} times\n"),

@@ -34,8 +34,9 @@ use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Said};
 use super::machine::{Ask, Completion, Config, End, Event, Handle, Machine, SubmitError, Verdict};
+use super::stats::human;
 use crate::engine::clock;
 use crate::protocol::{
     Instance, LocalTime, NodeId, OrderNo, ParticipantSeq, Refusal, ServerId, Span, Timestamp, TxId, WINDOW,
@@ -85,8 +86,12 @@ pub enum OrderError {
     /// No server could be reached, nothing was sent. Check addresses, servers and key; ask again later.
     #[error("no server answered in time; check that servers run, and that the key is theirs")]
     Unreachable,
+    /// No server opens a session, as none is a member of a cluster with a majority. Nothing was sent. Ask again later; an
+    /// operator must see to the servers.
+    #[error("no server can order: {0}; their logs say what they wait for")]
+    NoSession(Said),
     /// The servers have more to do than they can. Nothing was ordered. Wait for the time advised, then ask again.
-    #[error("overloaded: ask again in {0}")]
+    #[error("overloaded: ask again in {}", human(*.0))]
     Overloaded(Span),
     /// The servers reached hear no majority. Nothing was ordered. Ask again later; an operator must bring servers back.
     #[error("no quorum: ask again later")]
@@ -101,7 +106,10 @@ pub enum OrderError {
     #[error("the session has expired; ask again, a new one is being opened")]
     SessionUnknown,
     /// There is no room for another session, in all or of this principal. Close clients, or have the limit raised.
-    #[error("no room for another session: close other clients, or raise ledger.sessions or ledger.sessions_per_key")]
+    #[error(
+        "no room for another session: wait ledger.session_ttl, 60 s if not set, for those of earlier clients to end, close \
+         other clients, or raise ledger.sessions or ledger.sessions_per_key"
+    )]
     SessionsFull,
     /// There is no room for another participant id. An operator must raise `ledger.participants`.
     #[error("no room for another participant id: raise ledger.participants")]
@@ -204,12 +212,24 @@ impl Client {
     /// # Errors
     /// If no session was opened in that time, or there is no socket.
     pub fn connect(cluster: Cluster, timeout: Span) -> Result<Self, OrderError> {
+        Self::connect_sessions(cluster, timeout, SESSIONS)
+    }
+
+    /// As [`Client::connect`], with so many sessions: one suffices for 64 requests in flight, and each counts against
+    /// `ledger.sessions_per_key` until it was unused for `ledger.session_ttl`.
+    ///
+    /// # Errors
+    /// If no session was opened in that time, or there is no socket.
+    ///
+    /// # Panics
+    /// If there are to be no sessions.
+    pub fn connect_sessions(cluster: Cluster, timeout: Span, sessions: usize) -> Result<Self, OrderError> {
         let local = cluster.servers.iter().copied().map(Cluster::local_for).find(|local| !local.ip().is_loopback());
         let first = cluster.servers.first().copied().map(Cluster::local_for);
         let local = local.or(first).ok_or(OrderError::Unreachable)?;
         let mut config = Config::new(cluster.servers.len(), cluster.name.clone(), cluster.key, super::seed());
-        config.sessions = SESSIONS;
-        config.in_flight_max = SESSIONS * WINDOW;
+        config.sessions = sessions;
+        config.in_flight_max = sessions * WINDOW;
         config.payload_max = cluster.payload_max;
         config.timeout = timeout;
         let machine = Machine::new(config)?;
@@ -220,9 +240,7 @@ impl Client {
         while client.machine.sessions_open() == 0 {
             client.turn(deadline, &mut |_, _| ())?;
             if clock::monotonic() >= deadline {
-                let refused = client.machine.open_refused();
-                let refused = refused.map(|verdict| OrderError::from_verdict(verdict, ServerId::default()));
-                return Err(refused.unwrap_or(OrderError::Unreachable));
+                return Err(client.no_session());
             }
         }
         Ok(client)
@@ -278,6 +296,17 @@ impl Client {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.machine.in_flight()
+    }
+
+    /// Why no session was opened in time.
+    fn no_session(&self) -> OrderError {
+        match self.machine.open_refused() {
+            None => OrderError::Unreachable,
+            Some(Verdict { refusal: Refusal::NotMember | Refusal::NoQuorum, .. }) => {
+                OrderError::NoSession(self.cluster.said(self.machine.open_refusals()))
+            }
+            Some(verdict) => OrderError::from_verdict(verdict, ServerId::default()),
+        }
     }
 
     /// Sends, waits for one datagram until `until` or the machine's deadline, takes it.

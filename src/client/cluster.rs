@@ -2,9 +2,10 @@
 //!
 //! **Not here**: reading it from a configuration or a key file (`cli::target`).
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::protocol::ServerId;
+use crate::protocol::{Refusal, ServerId};
 use crate::wire::auth::PrincipalKey;
 
 /// Servers' client addresses in the order of their ids, and a principal.
@@ -20,7 +21,27 @@ pub struct Cluster {
     pub payload_max: usize,
 }
 
+/// What each server asked for a session said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said(Vec<(SocketAddr, Option<Refusal>)>);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (address, said)) in self.0.iter().enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            write!(f, "{comma}server {} ({address}) says {}", place + 1, said.map_or("nothing", Refusal::name))?;
+        }
+        Ok(())
+    }
+}
+
 impl Cluster {
+    /// What the servers said, server 1 first.
+    #[must_use]
+    pub fn said(&self, refusals: &[Option<Refusal>]) -> Said {
+        Said(self.servers.iter().copied().zip(refusals.iter().copied()).collect())
+    }
+
     /// The server that listens at this address.
     #[must_use]
     pub fn server_at(&self, address: SocketAddr) -> Option<ServerId> {

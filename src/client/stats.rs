@@ -413,6 +413,15 @@ pub fn seconds(span: Span) -> f64 {
     float(span.get() / 1_000) / 1_000_000.0
 }
 
+/// A duration for people, in the largest unit that has it whole: 5 s, 1500 ms, 3 ns.
+#[must_use]
+pub fn human(span: Span) -> String {
+    let ns = span.get();
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let whole = units.iter().find(|(unit, _)| ns > 0 && ns.is_multiple_of(*unit));
+    whole.map_or_else(|| format!("{ns} ns"), |(unit, name)| format!("{} {name}", ns / unit))
+}
+
 fn rounded(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -19,16 +19,16 @@ use std::io;
 use self::book::Book;
 pub use self::book::Progress;
 pub use self::schedule::{Arrival, Participants, Schedule, Skew};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Said};
 use super::machine::{Ask, Choice, Config, Event, Machine, SubmitError, Verdict};
-use super::stats::{Datagrams, Report};
+use super::stats::{Datagrams, Report, human};
 use super::{interval_log, trace};
 use crate::engine::backend::{Backend, Io as _, Received, SocketId};
 use crate::engine::clock;
 use crate::engine::net::{Socket, SocketError, SocketOptions};
 use crate::engine::uring::{Uring, UringConfig, UringError};
 use crate::engine::wake::Bell;
-use crate::protocol::{LocalTime, NodeId, ServerId, Span, TxId};
+use crate::protocol::{LocalTime, NodeId, Refusal, ServerId, Span, TxId};
 use crate::wire::auth::NameError;
 
 /// Most requests in flight at once.
@@ -118,7 +118,7 @@ pub enum LoadError {
     #[error("writing the trace or the log: {0}")]
     File(#[source] io::Error),
     /// No session was opened in time.
-    #[error("no answer from any of {servers} in {waited}: are the servers running, and is the key theirs?")]
+    #[error("no answer from any of {servers} in {}: are the servers running, and is the key theirs?", human(*waited))]
     Unreachable {
         /// The servers' addresses.
         servers: String,
@@ -126,10 +126,12 @@ pub enum LoadError {
         waited: Span,
     },
     /// Sessions were refused.
-    #[error("sessions are refused ({}): {open} of {wanted} are open; ask for fewer with --clients, or raise the limit", verdict.refusal)]
+    #[error("sessions are refused: {open} of {wanted} are open; {said}{}", mend(verdict.refusal))]
     Refused {
-        /// Why.
+        /// Why, the last time.
         verdict: Verdict,
+        /// What each server said.
+        said: Said,
         /// How many are open.
         open: usize,
         /// How many should be.
@@ -149,6 +151,18 @@ pub enum LoadError {
     /// Interrupted before anything was measured.
     #[error("interrupted before the load began")]
     Interrupted,
+}
+
+/// What to do about refused sessions.
+const fn mend(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::SessionsFull => {
+            "; give fewer --clients than ledger.sessions_per_key, or wait ledger.session_ttl, 60 s if not set, for sessions \
+             of earlier runs to end"
+        }
+        Refusal::NotMember | Refusal::NoQuorum => "; the servers' logs say what they wait for",
+        _ => "",
+    }
 }
 
 /// The generator: its sockets, its sessions, its place in the plan.
@@ -246,7 +260,8 @@ impl Generator {
                 return Ok(());
             }
             if let Some(verdict) = self.machine.open_refused().filter(|_| now > give_up) {
-                return Err(LoadError::Refused { verdict, open, wanted });
+                let said = self.plan.cluster.said(self.machine.open_refusals());
+                return Err(LoadError::Refused { verdict, said, open, wanted });
             }
             if now > give_up {
                 let servers: Vec<String> = self.plan.cluster.servers.iter().map(ToString::to_string).collect();

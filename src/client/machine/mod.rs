@@ -86,6 +86,8 @@ pub struct Machine {
     /// Sessions asked for, in the order of asking.
     opening: VecDeque<(u32, LocalTime)>,
     open_refused: Option<Verdict>,
+    /// The latest refusal of a session, by server.
+    refusals: [Option<Refusal>; SERVERS_MAX],
     wait: [List; LEVELS as usize],
     age: List,
     peers: [Peer; SERVERS_MAX],
@@ -127,6 +129,7 @@ impl Machine {
             opens: std::array::from_fn(|_| VecDeque::new()),
             opening: VecDeque::with_capacity(config.sessions),
             open_refused: None,
+            refusals: [None; SERVERS_MAX],
             wait: [List::EMPTY; LEVELS as usize],
             age: List::EMPTY,
             peers: [Peer::default(); SERVERS_MAX],
@@ -311,6 +314,12 @@ impl Machine {
     #[must_use]
     pub const fn open_refused(&self) -> Option<Verdict> {
         self.open_refused
+    }
+
+    /// How each server last refused a session, server 1 first; `None` for one that never did.
+    #[must_use]
+    pub fn open_refusals(&self) -> &[Option<Refusal>] {
+        &self.refusals[..self.config.servers]
     }
 
     /// The instance the servers are in, as far as is known.
@@ -544,6 +553,7 @@ impl Machine {
         let verdict = Verdict { refusal: refused.reason, retry_after, detail: refused.detail };
         if refused.request.get() == 0 {
             self.open_refused = Some(verdict);
+            self.refusals[server.place()] = Some(refused.reason);
             return;
         }
         let flight = self.sessions.find(session).and_then(|known| self.sessions.flight(known, refused.request));
