@@ -386,6 +386,8 @@ impl Role for Order {
         self.publish();
         if self.is_done() {
             self.counts.order_done.set(1);
+            // An ingress that sleeps on another core ends only once it has seen that.
+            self.out.told.iter().for_each(Outlet::wake);
             return Turn::FINISHED;
         }
         Turn::new(taken + sent, if more { LocalTime::default() } else { wake })

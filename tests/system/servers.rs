@@ -51,7 +51,7 @@ fn clusters_of_one_five_and_seven_order() {
 
 #[test]
 fn ingress_and_order_run_on_threads_of_their_own() {
-    let cluster = Cluster::start_with(3, &["engine.threads=2"]);
+    let cluster = Cluster::start_with(3, &["engine.map=order | ingress"]);
     assert!(cluster.log(1).contains("core ingress-1"), "{}", cluster.log(1));
     let mut client = RawClient::new(&cluster, "local");
     client.open(cluster.client_address(1));
