@@ -128,8 +128,10 @@ pub struct Shortage {
 
 impl Shortage {
     /// The least that any socket got, if that is less than asked.
-    fn of<'s>(sockets: impl Iterator<Item = &'s Socket> + Clone) -> Option<Self> {
-        let least = |granted: fn(&Socket) -> Granted| sockets.clone().map(granted).min_by_key(|granted| granted.got);
+    fn of(sockets: &[&Socket]) -> Option<Self> {
+        let least = |granted: fn(&Socket) -> Granted| {
+            sockets.iter().map(|socket| granted(socket)).min_by_key(|granted| granted.got)
+        };
         let (receive, send) = (least(Socket::receive_buffer)?, least(Socket::send_buffer)?);
         let asked = receive.asked.or(send.asked)?;
         (receive.is_short() || send.is_short()).then_some(Self { asked, receive: receive.got, send: send.got })
@@ -180,7 +182,8 @@ impl fmt::Display for Assembly {
         )?;
         let mut row = |role: &str, core: &str, placed: &Placed, waiting: &str, rings: &str, socket: &str| {
             let (cpu, priority) = (placed.processor(), placed.priority());
-            writeln!(f, "{role:<8} {core:<11} {cpu:<4} {priority:<8} {waiting:<13} {rings:<36} {socket}")
+            let row = format!("{role:<8} {core:<11} {cpu:<4} {priority:<8} {waiting:<13} {rings:<36} {socket}");
+            writeln!(f, "{}", row.trim_end())
         };
         for of in &self.table.rows {
             let Some(core) = self.cores.get(of.core) else { continue };
@@ -409,7 +412,7 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
     let server = config.server(id);
     let peer_socket = plan.socket(Plan::address(server, Server::peer_address)?, false)?;
     let clients = client_sockets(&plan, Plan::address(server, Server::client_address)?)?;
-    let shortage = Shortage::of(clients.iter().chain([&peer_socket]));
+    let shortage = Shortage::of(&clients.iter().chain([&peer_socket]).collect::<Vec<_>>());
     let (counts, stop) = (Arc::new(Counts::default()), Stop::new());
     let protocol = plan.settings(seed()?)?;
     let table = Table { rows: rows(&plan, &peer_socket, &clients), bytes: plan.bytes(&protocol) };

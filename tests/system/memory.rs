@@ -16,7 +16,7 @@ fn order(cluster: &Cluster, wanted: u64) {
     for _ in 0..20 {
         let load = ordain()
             .args(["load", "--json", "--rate", "25000", "--duration", "4s", "--warmup", "0s", "--history", "4"])
-            .args(["--clients", "64", "--participants", "3", "--participant-space", "50000", "--config"])
+            .args(["--clients", "64", "--participants", "3..3", "--participant-space", "50000", "--config"])
             .arg(cluster.config())
             .stderr(Stdio::null())
             .output()
