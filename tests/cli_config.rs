@@ -104,7 +104,7 @@ fn check_tells_every_fault_with_file_line_range_and_mend() {
     let line = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
     let run = ordain(dir.path(), &["config", "check", "d/ordain.toml"]);
     assert_eq!((run.status, run.out.as_str(), run.err.lines().count()), (2, "", 2), "{}", run.err);
-    let payload = format!("d/ordain.toml:{}: wire.payload = 9000: allowed is 576 to 8972", line("payload = 9000"));
+    let payload = format!("d/ordain.toml:{}: wire.payload = 9000: allowed is 592 to 8972", line("payload = 9000"));
     let beat = format!(
         "d/ordain.toml:{}: unknown key `broadcast.beet`; the nearest known key is `broadcast.beat`",
         line("beet")

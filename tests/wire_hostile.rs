@@ -215,7 +215,7 @@ fn frame_rules_are_checked_and_the_error_says_what_clashes() {
     let count = Err(WireError::Range { kind: 2, field: "entries", value: 0, low: 1, high: 65535 });
     assert_eq!(frame(|p| p[2] = 0), count);
     assert_eq!(frame(|p| p[2] = 1), Err(WireError::Long { kind: 2, want: 88, got: 148 }));
-    assert_eq!(frame(|p| p[2] = 3), Err(WireError::Short { kind: 2, need: 152, got: 148 }));
+    assert_eq!(frame(|p| p[2] = 3), Err(WireError::Short { kind: 2, need: 204, got: 148 }));
     for n in [0, 65] {
         let mut payload = bytes.clone();
         payload[76] = n;

@@ -350,7 +350,10 @@ impl<B: Backend> Core<B> {
             let turn = seat.role.turn(now, more, &mut self.backend);
             (seat.wake, seat.finished) = (turn.wake, turn.finished);
             round.work += turn.work;
-            if !turn.finished {
+            if turn.finished {
+                // Another role may have waited for this end: it must see it before the core sleeps.
+                round.work += 1;
+            } else {
                 round.wake = round.wake.min(turn.wake);
                 round.finished = false;
             }

@@ -6,6 +6,7 @@
 //! **Invariants**: an entry of the own stream and its waiter leave together, first in, first out.
 //! **Limits**: the number of requests under way given at construction; full means refused (`overloaded`).
 //! **Not here**: whether a request was answered before (the ledger knows).
+use super::ledger::hash::fold;
 use super::{Principal, RequestNo, SessionId, TxId};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -22,15 +23,12 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    fn hash(&self) -> u64 {
-        // Sessions have random parts and requests count up: one multiplication spreads both.
-        let mixed = self.session.nonce
-            ^ self.session.created.get().rotate_left(32)
-            ^ self.request.get().wrapping_mul(0xA076_1D64_78BD_642F)
-            ^ self.principal.get();
-        let product = u128::from(mixed) * 0xE703_7ED1_A0B4_28DB_u128;
-        // The two halves of the product, folded.
-        u64::try_from(product >> 64).unwrap_or(0) ^ u64::try_from(product & u128::from(u64::MAX)).unwrap_or(0)
+    /// Folded word by word into a seed: a client names its sessions and numbers its requests as it likes, and must not
+    /// be able to make them meet in one bucket.
+    fn hash(&self, seed: u64) -> u64 {
+        let Self { principal, session, request } = *self;
+        let words = [principal.get(), session.created.get(), session.nonce, request.get(), seed];
+        words.into_iter().fold(seed, fold)
     }
 }
 
@@ -54,31 +52,41 @@ const NONE: u32 = u32::MAX;
 /// The table and the queue.
 #[derive(Debug)]
 pub struct Inflight<W> {
-    /// A ring: own entries in the order they were stamped.
-    ring: Box<[Option<Waiting<W>>]>,
-    /// Open addressing over positions in the ring, with deletion by moving back what follows.
+    /// Those under way. The place left last is taken first, so that few places are used, and stay in the cache.
+    slots: Box<[Option<Waiting<W>>]>,
+    /// Places to take, the last one first.
+    free: Box<[u32]>,
+    free_len: usize,
+    /// A ring of places: own entries in the order they were stamped.
+    queue: Box<[u32]>,
+    /// Open addressing over places, with deletion by moving back what follows.
     index: Box<[u32]>,
     head: usize,
     len: usize,
+    seed: u64,
 }
 
 impl<W: Copy> Inflight<W> {
-    /// Room for `most` requests under way (at least 1). Takes all its memory here.
+    /// Room for `most` requests under way (at least 1), laid out by `seed`. Takes all its memory here.
     #[must_use]
-    pub fn new(most: usize) -> Self {
+    pub fn new(most: usize, seed: u64) -> Self {
         let most = most.clamp(1, 1 << 24);
         Self {
-            ring: vec![None; most].into_boxed_slice(),
+            slots: vec![None; most].into_boxed_slice(),
+            free: (0..most).rev().map(|place| u32::try_from(place).unwrap_or(NONE)).collect(),
+            free_len: most,
+            queue: vec![NONE; most].into_boxed_slice(),
             index: vec![NONE; (most * 2).next_power_of_two()].into_boxed_slice(),
             head: 0,
             len: 0,
+            seed,
         }
     }
 
     /// Memory that a table for `most` requests takes.
     #[must_use]
     pub fn memory(most: usize) -> usize {
-        most * size_of::<Option<Waiting<W>>>() + (most * 2).next_power_of_two() * 4
+        most * (size_of::<Option<Waiting<W>>>() + 8) + (most * 2).next_power_of_two() * 4
     }
 
     /// How many are under way.
@@ -96,7 +104,7 @@ impl<W: Copy> Inflight<W> {
     /// No room for another.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.len == self.ring.len()
+        self.len == self.slots.len()
     }
 
     fn mask(&self) -> usize {
@@ -104,12 +112,13 @@ impl<W: Copy> Inflight<W> {
     }
 
     fn bucket(&self, key: &RequestKey) -> usize {
-        usize::try_from(key.hash() & self.mask() as u64).unwrap_or(0)
+        // The upper half, since a product's low bits are its weakest.
+        usize::try_from((key.hash(self.seed) >> 32) & self.mask() as u64).unwrap_or(0)
     }
 
     fn at(&self, bucket: usize) -> Option<&Waiting<W>> {
         let place = self.index[bucket];
-        if place == NONE { None } else { self.ring[place as usize].as_ref() }
+        if place == NONE { None } else { self.slots[place as usize].as_ref() }
     }
 
     fn find_bucket(&self, key: &RequestKey) -> Option<usize> {
@@ -127,7 +136,7 @@ impl<W: Copy> Inflight<W> {
     pub fn find(&mut self, key: &RequestKey) -> Option<&mut Waiting<W>> {
         let bucket = self.find_bucket(key)?;
         let place = self.index[bucket];
-        self.ring[place as usize].as_mut()
+        self.slots[place as usize].as_mut()
     }
 
     /// Adds a request just stamped, the last of the queue. False if there is no room; its name must not be under way.
@@ -135,27 +144,45 @@ impl<W: Copy> Inflight<W> {
         if self.is_full() {
             return false;
         }
-        let place = (self.head + self.len) % self.ring.len();
+        self.free_len -= 1;
+        let place = self.free[self.free_len];
         let mut bucket = self.bucket(&waiting.key);
         while self.index[bucket] != NONE {
             bucket = (bucket + 1) & self.mask();
         }
-        self.index[bucket] = u32::try_from(place).unwrap_or(NONE);
-        self.ring[place] = Some(waiting);
+        self.index[bucket] = place;
+        self.slots[place as usize] = Some(waiting);
+        let tail = (self.head + self.len) % self.queue.len();
+        self.queue[tail] = place;
         self.len += 1;
         true
     }
 
     /// Removes the oldest, when its entry is delivered.
     pub fn pop(&mut self) -> Option<Waiting<W>> {
-        let waiting = self.ring[self.head]?;
-        if let Some(bucket) = self.find_bucket(&waiting.key) {
-            self.vacate(bucket);
+        if self.len == 0 {
+            return None;
         }
-        self.ring[self.head] = None;
-        self.head = (self.head + 1) % self.ring.len();
+        let place = self.queue[self.head];
+        let waiting = self.slots[place as usize].take()?;
+        self.forget(&waiting.key, place);
+        self.free[self.free_len] = place;
+        self.free_len += 1;
+        self.head = (self.head + 1) % self.queue.len();
         self.len -= 1;
         Some(waiting)
+    }
+
+    /// Takes a place out of the index; its slot is empty already.
+    fn forget(&mut self, key: &RequestKey, place: u32) {
+        let mut bucket = self.bucket(key);
+        while self.index[bucket] != place {
+            if self.index[bucket] == NONE {
+                return;
+            }
+            bucket = (bucket + 1) & self.mask();
+        }
+        self.vacate(bucket);
     }
 
     /// Empties a bucket and moves back what would no longer be found past the hole.
@@ -188,10 +215,23 @@ mod tests {
         Waiting { key, tx: TxId::default(), participants: 0, depth: 0, waiter: Some(n) }
     }
 
+    /// Ids whose plain mixture (by exclusive or, with the request multiplied) is the same for all.
+    #[test]
+    fn chosen_ids_do_not_crowd_one_bucket() {
+        let mut table = Inflight::new(4_096, 5);
+        for n in 1..=2_048_u64 {
+            let nonce = n.wrapping_mul(0xA076_1D64_78BD_642F);
+            let key = RequestKey { session: SessionId { nonce, ..SessionId::default() }, ..waiting(n).key };
+            assert!(table.push(Waiting { key, ..waiting(n) }));
+            let past_home = table.find_bucket(&key).unwrap().wrapping_sub(table.bucket(&key)) & table.mask();
+            assert!(past_home < 64, "request {n} lies {past_home} buckets past its own");
+        }
+    }
+
     proptest! {
         #[test]
         fn finds_what_a_queue_holds_and_nothing_else(steps in prop::collection::vec(0_u8..3, 1..400)) {
-            let mut table = Inflight::new(13);
+            let mut table = Inflight::new(13, 5);
             let mut plain = VecDeque::new();
             for (n, step) in steps.into_iter().enumerate() {
                 let n = n as u64;

@@ -306,7 +306,7 @@ impl<W: Copy> Core<W> {
             hlc: Hlc::new(settings.plant),
             ledger: planted_ledger(&settings),
             merged: Default::default(),
-            inflight: Inflight::new(settings.inflight),
+            inflight: Inflight::new(settings.inflight, settings.seed),
             building: FrameBuilder::new(Self::frame_room(&settings)),
             sent_through: FrameNo::default(),
             spoken: Spoken::default(),
@@ -345,7 +345,7 @@ impl<W: Copy> Core<W> {
     /// The instance this server belongs to; none before genesis.
     #[must_use]
     pub fn instance(&self) -> Instance {
-        self.configuration.map_or(Instance::NONE, |configuration| configuration.instance)
+        self.configuration.as_ref().map_or(Instance::NONE, |configuration| configuration.instance)
     }
 
     /// The configuration entered.
@@ -357,7 +357,8 @@ impl<W: Copy> Core<W> {
     /// This process stands in the configuration it entered, so it may acknowledge and order.
     #[must_use]
     pub fn is_member(&self) -> bool {
-        self.configuration.is_some_and(|held| held.incarnation(self.settings.me) == Some(self.incarnation))
+        let held = self.configuration.as_ref();
+        held.is_some_and(|held| held.incarnation(self.settings.me) == Some(self.incarnation))
     }
 
     /// The ledger.
@@ -407,10 +408,11 @@ impl<W: Copy> Core<W> {
         self.draining = true;
     }
 
-    /// Everything this server held for its clients is answered.
+    /// Everything this server held for its clients is answered, and its peers were sent the acknowledgements and the
+    /// promise that theirs wait for.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.draining && self.inflight.is_empty()
+        self.draining && self.inflight.is_empty() && self.owed.is_none()
     }
 
     /// A new session's id: its creation is told in cluster time by the server, never by the client's clock.
@@ -444,7 +446,9 @@ impl<W: Copy> Core<W> {
                 return;
             }
             Lookup::Refused(why) => {
-                self.refuse(key, waiter, why, true, Span::default(), out);
+                // What has left the window or retention may have been numbered, so this is no last word on that.
+                let is_final = why != Refusal::WindowExceeded;
+                self.refuse(key, waiter, why, is_final, Span::default(), out);
                 return;
             }
             Lookup::Unknown => {}

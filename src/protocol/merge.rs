@@ -9,6 +9,7 @@ use super::ledger::{Entry, Outcome};
 use super::machine::{Answer, Core, Outbox, Refused};
 use super::plant::Fault;
 use super::{FrameNo, Refusal, Span, Timestamp};
+use crate::wire::frame::EntryView;
 
 /// What holds back the first undelivered entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,18 +79,14 @@ impl<W: Copy> Core<W> {
     }
 
     fn deliver_head(&mut self, row: usize, out: &mut impl Outbox<W>) {
+        while let Some(entry) = self.streams[row].read_ahead() {
+            self.ledger.warm(&ledger_entry(&entry));
+        }
         let stream = &self.streams[row];
         let Some((entry, next)) = stream.head_entry() else {
             panic!("stream {} lost its undelivered frame {}", stream.id, stream.head_frame());
         };
-        let outcome = self.ledger.deliver(&Entry {
-            ts: entry.ts,
-            principal: entry.principal,
-            session: entry.session,
-            request: entry.request,
-            tx: entry.tx,
-            participants: entry.participants,
-        });
+        let outcome = self.ledger.deliver(&ledger_entry(&entry));
         let (request, place) = (entry.request, (entry.ts, stream.id.server));
         assert!(place > self.merged, "delivered {place:?} after {:?}", self.merged);
         self.merged = place;
@@ -117,13 +114,20 @@ impl<W: Copy> Core<W> {
                 self.counters.answered += 1;
             }
             Outcome::Refused(why) => {
-                // A full table of sessions may have room later, a session from the future comes of age; all else stays.
+                // A full table of sessions may have room later, a session from the future comes of age, and what has left
+                // the window may have been numbered; all else stays.
                 let early = why == Refusal::SessionUnknown && waiting.key.session.created > self.ledger.time();
-                let is_final = why != Refusal::SessionsFull && !early;
-                let retry_after = if is_final { Span::default() } else { Span::secs(1) };
+                let is_final = !matches!(why, Refusal::SessionsFull | Refusal::WindowExceeded) && !early;
+                let retry_after = if why == Refusal::SessionsFull || early { Span::secs(1) } else { Span::default() };
                 self.counters.refused[usize::from(why.code())] += 1;
                 out.refuse(waiter, &Refused { key: waiting.key, why, is_final, retry_after });
             }
         }
     }
+}
+
+/// An entry of a frame, as the ledger takes it.
+fn ledger_entry<'a>(entry: &EntryView<'a>) -> Entry<'a> {
+    let EntryView { ts, principal, session, request, tx, participants } = *entry;
+    Entry { ts, principal, session, request, tx, participants }
 }

@@ -8,7 +8,7 @@
 use super::machine::{Core, Event, Now, Outbox, Request, Sender, To};
 use super::plant::Fault;
 use super::stream::Acceptance;
-use super::{FrameNo, LocalTime, ROWS_MAX, SERVERS_MAX, ServerId, Span, StreamId};
+use super::{FrameNo, LocalTime, ROWS_MAX, SERVERS_MAX, Span, StreamId};
 use crate::wire::Few;
 use crate::wire::frame::{EntryView, FrameView, put_frame};
 use crate::wire::header::{Header, HeaderFlags, OwnPart};
@@ -29,10 +29,13 @@ impl<W: Copy> Core<W> {
         }
         self.hear(now, from, sent, out);
         let mut header = None;
+        let mut repeated = false;
         for message in messages(body) {
             match message {
                 Ok(PeerMessage::Header(got)) => header = Some(got),
-                Ok(PeerMessage::Frame(frame)) => self.accept(now, from.server, &frame, out),
+                Ok(PeerMessage::Frame(frame)) => {
+                    repeated |= self.accept(now, &frame, out) == Some(Acceptance::Duplicate)
+                }
                 Ok(other) => self.request_of_peer(now, from, &other, out),
                 Err(_) => {
                     self.counters.messages_refused += 1;
@@ -43,11 +46,17 @@ impl<W: Copy> Core<W> {
         if let Some(header) = header {
             self.take(now, &header, out);
         }
+        if repeated {
+            // R-ACCEPT: its sender has not heard that it is held. Once, however many of its frames were held.
+            self.close_frame(now);
+            self.send_header(now, To::One(from.server), out);
+        }
     }
 
     /// Notes that a peer lives, and how long its datagram took.
     fn hear(&mut self, now: Now, from: Sender, sent: super::Timestamp, out: &mut impl Outbox<W>) {
-        if self.configuration.and_then(|held| held.incarnation(from.server)) != Some(from.incarnation) {
+        let standing = self.configuration.as_ref().and_then(|held| held.incarnation(from.server));
+        if standing != Some(from.incarnation) {
             out.event(Event::PeerNotNamed { server: from.server, incarnation: from.incarnation });
             return;
         }
@@ -113,25 +122,24 @@ impl<W: Copy> Core<W> {
         own.promise_own(own.last_ts());
     }
 
-    /// R-ACCEPT: a frame is stored iff its stream takes frames here and it is the next of it. What is early waits; a
-    /// duplicate is answered to its sender with a header.
-    fn accept(&mut self, now: Now, sender: ServerId, frame: &FrameView<'_>, out: &mut impl Outbox<W>) {
-        let row = self.configuration.and_then(|held| held.row_of(frame.stream()));
+    /// R-ACCEPT: a frame is stored iff its stream takes frames here and it is the next of it. What is early waits.
+    /// `None`: its stream takes no frames here.
+    fn accept(&mut self, now: Now, frame: &FrameView<'_>, out: &mut impl Outbox<W>) -> Option<Acceptance> {
+        let row = self.configuration.as_ref().and_then(|held| held.row_of(frame.stream()));
         let Some(row) = row.filter(|row| Some(*row) != self.own) else {
             // Of the own stream there is nothing to learn; an unknown stream is of a configuration this version has not.
             self.counters.messages_refused += u64::from(row.is_none());
-            return;
+            return None;
         };
-        let Some(stream) = self.streams.get_mut(row) else { return };
-        match stream.accept(frame, now.local) {
+        let stream = self.streams.get_mut(row)?;
+        let accepted = stream.accept(frame, now.local, self.settings.omega);
+        match accepted {
             Acceptance::Accepted => {
                 self.hlc.raise(stream.last_ts());
                 self.counters.frames_accepted += 1;
             }
             Acceptance::Duplicate => {
                 self.counters.frame_duplicate += 1;
-                self.close_frame(now);
-                self.send_header(now, To::One(sender), out);
             }
             Acceptance::Early => {
                 stream.note_known(frame.number(), now.local, self.settings.omega);
@@ -146,6 +154,7 @@ impl<W: Copy> Core<W> {
                 out.event(Event::PeerDefect { server: frame.stream().server });
             }
         }
+        Some(accepted)
     }
 
     /// R-ACK: `ack[me] := own lens`, in the configuration entered.
@@ -170,7 +179,7 @@ impl<W: Copy> Core<W> {
     /// promise iff its very stream is open here and the prefix is held (S16, S29). What it shows to exist and is
     /// missing will be pulled.
     fn take(&mut self, now: Now, header: &Header, out: &mut impl Outbox<W>) {
-        let Some(configuration) = self.configuration else { return };
+        let Some(configuration) = &self.configuration else { return };
         if header.from == self.settings.me || header.from.place() >= self.settings.servers {
             return;
         }
@@ -333,7 +342,7 @@ impl<W: Copy> Core<W> {
         Header {
             from: self.settings.me,
             inc: self.incarnation,
-            epoch: self.configuration.map(|held| held.epoch).unwrap_or_default(),
+            epoch: self.configuration.as_ref().map(|held| held.epoch).unwrap_or_default(),
             own,
             acks: if is_member { self.lens() } else { Few::new() },
             ordered: self.ledger.last_order(),

@@ -65,7 +65,7 @@ impl<W: Copy> Core<W> {
         let stream = &mut self.streams[row];
         stream.gap.due = Some(now.local.plus(wait));
         stream.gap.tries = tries.saturating_add(1);
-        stream.gap.asked_to = to;
+        (stream.gap.asked_to, stream.gap.known_then) = (to, stream.gap.known);
         let id = stream.id;
         self.counters.pulls_sent += 1;
         let header = self.header(now);

@@ -16,6 +16,9 @@ use alloc::vec;
 /// Frames that may wait for an earlier one. As many as one PULL brings.
 pub const REORDER_MAX: usize = 64;
 
+/// Entries of a stream that are read ahead of its delivery.
+pub const AHEAD: usize = 6;
+
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
@@ -80,8 +83,10 @@ pub struct Gap {
     pub due: Option<LocalTime>,
     /// Pulls sent since the stream last grew.
     pub tries: u32,
-    /// Where the last pull ends: when that has come, the next may go at once.
+    /// Where the last pull ends.
     pub asked_to: FrameNo,
+    /// What was known when it was sent: of that, the next pull may go at once; what lies beyond may be on its way.
+    pub known_then: FrameNo,
 }
 
 /// A stream.
@@ -99,6 +104,9 @@ pub struct Stream {
     next: FrameNo,
     offset: usize,
     head: Option<Timestamp>,
+    /// The entry that is read ahead next, and how many are ahead of the head.
+    ahead: (FrameNo, usize),
+    ahead_count: usize,
     early: Early,
     plant: Plant,
 }
@@ -117,6 +125,8 @@ impl Stream {
             next: FrameNo::new(1),
             offset: 0,
             head: None,
+            ahead: (FrameNo::new(1), FRAME_HEAD_LEN),
+            ahead_count: 0,
             early: Early::new(frame_max),
             plant,
         }
@@ -178,8 +188,26 @@ impl Stream {
         EntryView::at(self.store.bytes(self.next)?, self.offset)
     }
 
+    /// The next entry to be read ahead, if fewer than [`AHEAD`] are: what the ledger will look at is fetched early, since
+    /// the misses of several entries overlap and those of one do not.
+    pub fn read_ahead(&mut self) -> Option<EntryView<'_>> {
+        if self.ahead_count == 0 {
+            // Never behind the head.
+            self.ahead = (self.next, self.offset.max(FRAME_HEAD_LEN));
+        }
+        if self.ahead_count >= AHEAD {
+            return None;
+        }
+        let bytes = self.store.bytes(self.ahead.0)?;
+        let (entry, next) = EntryView::at(bytes, self.ahead.1)?;
+        self.ahead = if next >= bytes.len() { (self.ahead.0.next(), FRAME_HEAD_LEN) } else { (self.ahead.0, next) };
+        self.ahead_count += 1;
+        Some(entry)
+    }
+
     /// Steps past the first undelivered entry; `offset` is where the next begins, as [`Stream::head_entry`] told.
     pub fn advance(&mut self, offset: usize) {
+        self.ahead_count = self.ahead_count.saturating_sub(1);
         let end = self.store.bytes(self.next).map_or(0, <[u8]>::len);
         if offset >= end {
             self.next = self.next.next();
@@ -201,13 +229,13 @@ impl Stream {
         if self.offset == 0 {
             self.offset = FRAME_HEAD_LEN;
         }
-        self.head = EntryView::at(bytes, self.offset).map(|(entry, _)| entry.ts);
+        self.head = EntryView::ts_at(bytes, self.offset);
     }
 
     /// R-ACCEPT: the frame is held iff it is the next of its stream and its time stamps rise above what is held.
     /// Whether this stream takes frames at all is the caller's to know. `Early` and `NoRoom` change nothing that is
     /// ever acknowledged (S15).
-    pub fn accept(&mut self, frame: &FrameView<'_>, now: LocalTime) -> Acceptance {
+    pub fn accept(&mut self, frame: &FrameView<'_>, now: LocalTime, omega: Span) -> Acceptance {
         let s = frame.number();
         self.gap.known = self.gap.known.max(s);
         if s <= self.len() {
@@ -223,7 +251,7 @@ impl Stream {
         let accepted = self.append(frame, now);
         if accepted == Acceptance::Accepted {
             self.take_early(now);
-            self.settle(now);
+            self.settle(now, omega);
         }
         accepted
     }
@@ -285,18 +313,23 @@ impl Stream {
         }
     }
 
-    /// After growth: a promise that waited for its prefix is taken, and pulling ends or begins anew.
-    fn settle(&mut self, now: LocalTime) {
+    /// After growth: a promise that waited for its prefix is taken, and pulling ends or begins anew. Under load the
+    /// others' acknowledgements are ever a little ahead of the frames they speak of: what became known of late gets
+    /// its `omega`, or each of these frames would be pulled while it comes.
+    fn settle(&mut self, now: LocalTime, omega: Span) {
         if let Some((last, promise)) = self.claim
             && self.len() >= last
         {
             self.promise = self.promise.max(promise);
             self.claim = None;
         }
-        if self.len() >= self.gap.known {
+        let len = self.len();
+        if len >= self.gap.known {
             self.gap.due = None;
-        } else if self.len() >= self.gap.asked_to && self.gap.asked_to > FrameNo::default() {
-            // What was asked for has come: the next pull may go at once.
+        } else if len >= self.gap.known_then {
+            self.gap.due = Some(now.plus(omega));
+        } else if len >= self.gap.asked_to {
+            // What was asked for has come, and more was missing then: the next pull may go at once.
             self.gap.due = Some(now);
         }
         self.gap.tries = 0;
@@ -321,7 +354,6 @@ impl Stream {
         if self.gap.known > self.len() && self.gap.due.is_none() {
             self.gap.due = Some(now.plus(omega));
             self.gap.tries = 0;
-            self.gap.asked_to = FrameNo::default();
         }
     }
 
@@ -362,5 +394,50 @@ impl Stream {
     pub fn discard(&mut self, everywhere: FrameNo) {
         let delivered = FrameNo::new(self.next.get() - 1);
         self.store.drop_through(everywhere.min(delivered));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::Participants;
+    use super::super::{Principal, RequestNo, SessionId, TxId};
+    use super::*;
+    use crate::wire::builder::FrameBuilder;
+
+    const OMEGA: Span = Span::micros(100);
+
+    fn accept(stream: &mut Stream, s: u64, now: LocalTime) {
+        let mut building = FrameBuilder::new(400);
+        building.start(stream.id, FrameNo::new(s));
+        let entry = EntryView {
+            ts: Timestamp::new(s),
+            principal: Principal::default(),
+            session: SessionId::default(),
+            request: RequestNo::new(1),
+            tx: TxId::default(),
+            participants: Participants::held(&[[1, 0, 0, 0]]),
+        };
+        building.push(&entry).unwrap();
+        assert_eq!(stream.accept(&building.finish(), now, OMEGA), Acceptance::Accepted);
+    }
+
+    #[test]
+    fn what_became_known_of_late_is_not_pulled_while_it_may_be_on_its_way() {
+        let mut stream = Stream::new(StreamId::default(), Timestamp::default(), 4_096, 400, Plant::NONE);
+        let at = |us| LocalTime::new(0).plus(Span::micros(us));
+        let known = |stream: &mut Stream, s, us| stream.note_known(FrameNo::new(s), at(us), OMEGA);
+        known(&mut stream, 1, 0);
+        assert_eq!(stream.gap.due, Some(at(100)));
+        known(&mut stream, 2, 90);
+        accept(&mut stream, 1, at(95));
+        assert_eq!(stream.gap.due, Some(at(195)), "frame 2 has been known for 5 us");
+        // Frames 2 to 4 are missing, and a pull brings the first of them: the others need not wait again.
+        known(&mut stream, 4, 100);
+        (stream.gap.asked_to, stream.gap.known_then) = (FrameNo::new(2), FrameNo::new(4));
+        accept(&mut stream, 2, at(300));
+        assert_eq!(stream.gap.due, Some(at(300)));
+        accept(&mut stream, 3, at(301));
+        accept(&mut stream, 4, at(302));
+        assert_eq!(stream.gap.due, None);
     }
 }

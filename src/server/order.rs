@@ -382,14 +382,14 @@ impl Role for Order {
         let more = more_input || self.gates.iter().any(|gate| !gate.is_empty());
         let wake = self.core.turn(now, more, &mut self.out);
         let sent = self.out.send(io, self.socket);
-        self.out.told.iter_mut().for_each(Outlet::flush);
         self.publish();
         if self.is_done() {
+            // Before the bell, so that whoever it wakes sees it: no datagram may come to wake ingress after this.
             self.counts.order_done.set(1);
-            // An ingress that sleeps on another core ends only once it has seen that.
             self.out.told.iter().for_each(Outlet::wake);
             return Turn::FINISHED;
         }
+        self.out.told.iter_mut().for_each(Outlet::flush);
         Turn::new(taken + sent, if more { LocalTime::default() } else { wake })
     }
 }

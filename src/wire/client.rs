@@ -19,13 +19,15 @@
 //! 2. Send OPEN with a random nonce and the name; envelope: instance 0, session 0. Repeat until OPENED with that nonce.
 //! 3. OPENED gives the session (created in cluster time), the window, the largest datagram, the credit. The envelope
 //!    gives the instance: put it into every further envelope. Another instance later means numbers begin anew.
-//! 4. Number requests from 1 in each session; at most `window` of one session in flight. Put as many REQUESTs into a
-//!    datagram as fit. A session is good at every server.
+//! 4. Number requests from 1 in each session. Never send number r before r - `window` is answered: what is that far behind
+//!    the newest is refused, its answer forgotten. Put as many REQUESTs into a datagram as fit. A session is good at every
+//!    server. The order of the participants belongs to the request: a retry repeats it.
 //! 5. ANSWER: done, once all its parts have come. Numbers are the same however often and wherever it is asked.
 //! 6. No answer: send the same request again, with the `retry` flag, after a growing pause, to another server.
 //! 7. REFUSED and not final: the same, not before `retry after`. Final: no attempt at this request was or can be admitted
 //!    anywhere, so it has no number and will have none.
-//! 8. CREDIT: how many more requests may be sent in this session to this server before its time.
+//!    `window_exceeded` is never final: the request may have been numbered, and its answer be forgotten.
+//! 8. CREDIT (4,294,967,295: without limit): how many more requests may be sent in this session to this server before its time.
 //! 9. A provisional answer stands until CONFIRMED; CORRECTED brings the true one.
 //! 10. Answers may come twice, late, or from a server that was asked long ago: match them by session and request.
 //!
@@ -50,7 +52,8 @@
 //! What follows in this datagram is of that session; before the first one, of the envelope's. So many sessions share a
 //! datagram. It may appear any number of times.
 //!
-//! CLOSE: the session asks for nothing more at this server; its credit returns. DRAINING: the server will stop; turn to
+//! CLOSE: the session asks for nothing more at this server; its credit returns. (The session itself stays remembered until
+//! it has been unused for the servers' `session_ttl`: exactly-once needs that.) DRAINING: the server will stop; turn to
 //! another.
 //!
 //! **Why a fault is no error.** A REQUEST whose content is not allowed comes from an authentic client with a defect: it is

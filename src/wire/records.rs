@@ -1,5 +1,8 @@
 //! QUERY, FOLLOW and RECORDS: reading the order.
 //!
+//! Drawn here so that the layout is settled; servers of this version do not answer them: they drop and count them
+//! (`not_served`).
+//!
 //! QUERY:
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! Servers as an operator meets them: started, stopped, killed, started anew.
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ordain::protocol::{
     Epoch, FrameNo, Incarnation, Instance, NodeId, OrderNo, ParticipantSeq, Refusal, ServerId, StreamId, Timestamp,
@@ -58,6 +58,19 @@ fn ingress_and_order_run_on_threads_of_their_own() {
     for number in 1..=20 {
         let said = client.order(cluster.client_address(1), number, number, &[1, 2], 4);
         assert_eq!(order_of(&said), number);
+    }
+}
+
+/// `order` ends first and says so to `ingress`, which no datagram may come to wake.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long the end takes is what is asked")]
+fn a_server_that_holds_nothing_ends_at_once() {
+    for map in ["engine.map=order+ingress", "engine.map=order | ingress", "engine.map=ingress | order+ingress"] {
+        let mut cluster = Cluster::start_with(1, &[map]);
+        let asked = Instant::now();
+        assert!(cluster.terminate(1).success(), "{}", cluster.log(1));
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(2), "{map}: {took:?}\n{}", cluster.log(1));
     }
 }
 

@@ -12,7 +12,7 @@ const ODD_A: u64 = 0x2D35_8DCC_AA6C_78A5;
 const ODD_B: u64 = 0x8BB8_4B93_962E_ACC9;
 
 /// Takes one more word into a running digest.
-pub(super) const fn fold(digest: u64, word: u64) -> u64 {
+pub(in crate::protocol) const fn fold(digest: u64, word: u64) -> u64 {
     let product = ((digest ^ ODD_A) as u128) * ((word ^ ODD_B) as u128);
     // The rotated digest keeps a zero factor from wiping out all that came before it.
     low(product) ^ low(product >> 64) ^ digest.rotate_left(23)

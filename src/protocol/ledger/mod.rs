@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use super::{OrderNo, ParticipantSeq, Principal, Refusal, RequestNo, SessionId, Span, Timestamp, TxId};
 use crate::protocol::NodeId;
 
-mod hash;
+pub(super) mod hash;
 mod index;
 mod limits;
 mod lru;
