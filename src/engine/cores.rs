@@ -161,6 +161,23 @@ macro_rules! core_stats {
             pub io: Counters,
         }
 
+        impl CoreReport {
+            /// Every figure by name, the core's own before its backend's.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                let io = Counters::NAMES.into_iter().zip(self.io.values());
+                [$((stringify!($name), self.$name)),*].into_iter().chain(io)
+            }
+
+            /// Both together: sums, and the longer of the longest turns.
+            #[must_use]
+            pub fn plus(&self, other: &Self) -> Self {
+                let (mine, theirs) = (self.io.values(), other.io.values());
+                let io = std::array::from_fn(|index| mine[index].saturating_add(theirs[index]));
+                let sum = Self { $($name: self.$name.saturating_add(other.$name),)* io: Counters::from_values(io) };
+                Self { longest_turn_ns: self.longest_turn_ns.max(other.longest_turn_ns), ..sum }
+            }
+        }
+
         /// The same, readable by any thread while the core runs: each figure is exact, not the moment of all of them.
         #[derive(Debug, Default)]
         pub struct CoreStats {
@@ -445,6 +462,30 @@ impl<B: Backend + 'static> Core<B> {
 }
 
 impl Running {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
+    /// How it waits.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
+    /// The engine it really uses.
+    #[must_use]
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
     /// Its figures now.
     #[must_use]
     pub fn report(&self) -> CoreReport {

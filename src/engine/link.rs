@@ -2,7 +2,9 @@
 //!
 //! **Why.** A role that pushes ten messages in a turn must ring once, not ten times, and must not forget to. The outlet
 //! remembers that something was pushed; [`Outlet::flush`] at the end of the turn rings if so.
-//! **Invariants**: after `flush` the reader's core begins a turn that sees everything pushed before.
+//! Between two roles of one core there is nobody to wake: [`local_link`] has no waker, and costs no extra turn.
+//! **Invariants**: after `flush` the reader's core begins a turn that sees everything pushed before. The reader of a local
+//! link has its turns after the writer's, in the same round.
 //! **Limits**: the ring's. **Not here**: the ring and the bell themselves.
 
 use super::ring::{Consumer, Full, Producer, ring};
@@ -12,7 +14,7 @@ use super::wake::Waker;
 #[derive(Debug)]
 pub struct Outlet<T> {
     ring: Producer<T>,
-    waker: Waker,
+    waker: Option<Waker>,
     unrung: bool,
 }
 
@@ -23,7 +25,17 @@ pub struct Outlet<T> {
 #[must_use]
 pub fn link<T: Default + Send>(capacity: usize, waker: Waker) -> (Outlet<T>, Consumer<T>) {
     let (tx, rx) = ring(capacity);
-    (Outlet { ring: tx, waker, unrung: false }, rx)
+    (Outlet { ring: tx, waker: Some(waker), unrung: false }, rx)
+}
+
+/// The same to a role that has its turns on the writer's core, after the writer: nobody has to be woken.
+///
+/// # Panics
+/// If `capacity` is not a power of two.
+#[must_use]
+pub fn local_link<T: Default + Send>(capacity: usize) -> (Outlet<T>, Consumer<T>) {
+    let (tx, rx) = ring(capacity);
+    (Outlet { ring: tx, waker: None, unrung: false }, rx)
 }
 
 impl<T> Outlet<T> {
@@ -54,13 +66,16 @@ impl<T> Outlet<T> {
     pub fn flush(&mut self) {
         if self.unrung {
             self.unrung = false;
-            self.waker.wake();
+            self.wake();
         }
     }
 
-    /// Wakes the reader, pushed or not: for what it is told by other ways than this ring.
+    /// Wakes the reader, whether something was pushed or not: for news that do not travel in the ring.
+    #[inline]
     pub fn wake(&self) {
-        self.waker.wake();
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
     }
 
     /// The ring, for its figures.

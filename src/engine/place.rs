@@ -19,6 +19,29 @@ pub struct Placed {
     pub fifo: Option<(u8, Result<(), io::Error>)>,
 }
 
+impl Placed {
+    /// The processor in one word, for tables.
+    #[must_use]
+    pub fn processor(&self) -> String {
+        self.cpu.filter(|(_, there)| *there).map_or_else(|| "any".to_owned(), |(cpu, _)| cpu.to_string())
+    }
+
+    /// The priority in a word or two, for tables.
+    #[must_use]
+    pub fn priority(&self) -> String {
+        match &self.fifo {
+            Some((priority, Ok(()))) => format!("fifo {priority}"),
+            _ => "normal".to_owned(),
+        }
+    }
+
+    /// Whether everything asked for was granted.
+    #[must_use]
+    pub fn is_granted(&self) -> bool {
+        self.cpu.is_none_or(|(_, there)| there) && self.fifo.as_ref().is_none_or(|(_, answer)| answer.is_ok())
+    }
+}
+
 impl fmt::Display for Placed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cpu {

@@ -2,7 +2,7 @@
 //!
 //! **Why here.** Roles know their links, cores know their roles; only this file knows both, and the configuration.
 //! **Invariants**: all memory is taken before the first datagram is heard; the table of roles printed is what runs.
-//! **Limits**: at most two cores: `order` alone, or with `ingress` beside it on another.
+//! **Limits**: those of a [`Map`].
 //! **Not here**: signals, readiness, the log (`run`).
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,16 +12,17 @@ use super::config::Config;
 use super::counts::Counts;
 use super::ingress::{self, Ingress};
 use super::keys::KeyError;
+use super::map::{Map, Part};
 use super::order::{self, Gate, Order, Waiter};
 use super::servers::Server;
 use super::settings;
 use super::slots::{Asked, Told};
 use crate::engine::backend::SocketId;
 use crate::engine::clock;
-use crate::engine::cores::{Core, CoreConfig, CoreError, Running, Waiting};
-use crate::engine::link::link;
-use crate::engine::net::{Shortage, Socket, SocketError, SocketOptions};
-use crate::engine::place::cpus;
+use crate::engine::cores::{Core, CoreConfig, CoreError, CoreReport, Role, Running, Waiting};
+use crate::engine::link::{link, local_link};
+use crate::engine::net::{Granted, Socket, SocketError, SocketOptions};
+use crate::engine::place::{Placed, cpus};
 use crate::engine::ring::{Consumer, ring};
 use crate::engine::stop::Stop;
 use crate::engine::uring::{Uring, UringConfig, UringError};
@@ -92,8 +93,12 @@ pub struct Assembly {
     pub events: Consumer<Option<Event>>,
     /// Asks it to end.
     pub stop: Stop,
-    /// Buffers smaller than asked for.
-    pub shortages: Vec<Shortage>,
+    /// Socket buffers smaller than asked for.
+    pub shortage: Option<Shortage>,
+    /// The processor wanted for `house`, the thread that follows the server.
+    pub house_cpu: Option<usize>,
+    /// Where `house` really runs, once it has been placed.
+    pub house: Placed,
     /// The names of the shared settings, as events number them.
     pub shared: Vec<&'static str>,
     table: Table,
@@ -101,16 +106,94 @@ pub struct Assembly {
 
 /// What runs where: printed at start.
 struct Table {
-    rows: Vec<String>,
+    rows: Vec<Row>,
     bytes: usize,
+}
+
+/// One role: where it runs, and with what.
+struct Row {
+    role: Part,
+    core: usize,
+    rings: String,
+    socket: String,
+}
+
+/// Socket buffers smaller than asked for: one warning for all of a server's sockets, with its mend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    asked: usize,
+    receive: usize,
+    send: usize,
+}
+
+impl Shortage {
+    /// The least that any socket got, if that is less than asked.
+    fn of(sockets: &[&Socket]) -> Option<Self> {
+        let least = |granted: fn(&Socket) -> Granted| {
+            sockets.iter().map(|socket| granted(socket)).min_by_key(|granted| granted.got)
+        };
+        let (receive, send) = (least(Socket::receive_buffer)?, least(Socket::send_buffer)?);
+        let asked = receive.asked.or(send.asked)?;
+        (receive.is_short() || send.is_short()).then_some(Self { asked, receive: receive.got, send: send.got })
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, receive, send } = self;
+        write!(
+            f,
+            "socket buffers: wanted {asked} bytes each, got {receive} to receive and {send} to send; bursts may be lost: \
+             sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}, or give the process CAP_NET_ADMIN, or ask for \
+             less (engine.socket_buffer)"
+        )
+    }
+}
+
+impl Assembly {
+    /// What all cores did since their start, together.
+    #[must_use]
+    pub fn report(&self) -> CoreReport {
+        self.cores.iter().map(Running::report).fold(CoreReport::default(), |sum, core| sum.plus(&core))
+    }
+
+    /// Bytes of all tables, rings and buffers.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.table.bytes
+    }
+
+    /// What was asked for and not granted, for the log.
+    pub fn refusals(&self) -> impl Iterator<Item = String> + '_ {
+        let cores = self.cores.iter().map(|core| (core.name(), core.placed()));
+        cores
+            .chain([("house", &self.house)])
+            .filter(|(_, placed)| !placed.is_granted())
+            .map(|(name, placed)| format!("{name} runs on {placed}"))
+    }
 }
 
 impl fmt::Display for Assembly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<8} {:<7} sockets and rings", "role", "core")?;
-        self.table.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
+        writeln!(
+            f,
+            "{:<8} {:<11} {:<4} {:<8} {:<13} {:<36} socket",
+            "role", "core", "cpu", "priority", "waiting", "rings (slots)"
+        )?;
+        let mut row = |role: &str, core: &str, placed: &Placed, waiting: &str, rings: &str, socket: &str| {
+            let (cpu, priority) = (placed.processor(), placed.priority());
+            let row = format!("{role:<8} {core:<11} {cpu:<4} {priority:<8} {waiting:<13} {rings:<36} {socket}");
+            writeln!(f, "{}", row.trim_end())
+        };
+        for of in &self.table.rows {
+            let Some(core) = self.cores.get(of.core) else { continue };
+            row(of.role.name(), core.name(), core.placed(), &core.waiting().to_string(), &of.rings, &of.socket)?;
+        }
+        let events = format!("from order {EVENTS}");
+        row(Part::House.name(), "main", &self.house, "park 20 ms", &events, "")?;
         self.cores.iter().try_for_each(|core| writeln!(f, "{core}"))?;
-        write!(f, "tables and buffers: {} MiB", self.table.bytes >> 20)
+        let bytes = self.table.bytes;
+        write!(f, "tables, rings and buffers: {bytes} bytes ({} MiB)", bytes.div_ceil(1 << 20))
     }
 }
 
@@ -118,10 +201,17 @@ impl fmt::Display for Assembly {
 struct Plan<'a> {
     config: &'a Config,
     id: ServerId,
-    split: bool,
+    map: Map,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    fn new(config: &'a Config, id: ServerId) -> Self {
+        let mut plan = Self { config, id, map: Map::auto(1, 1) };
+        let chosen = config.settings().engine.map.clone();
+        plan.map = chosen.unwrap_or_else(|| Map::auto(cpus(), plan.local_servers()));
+        plan
+    }
+
     fn engine(&self) -> &settings::Engine {
         &self.config.settings().engine
     }
@@ -139,12 +229,12 @@ impl Plan<'_> {
         }
     }
 
-    fn waiting(&self, threads: usize) -> Waiting {
+    fn waiting(&self) -> Waiting {
         match self.engine().waiting {
             settings::Waiting::Spin => Waiting::Spin,
             settings::Waiting::Hybrid => Waiting::Hybrid { spin: HYBRID },
             settings::Waiting::Park => Waiting::Park,
-            settings::Waiting::Auto => Waiting::Auto.resolve(self.local_servers() * threads),
+            settings::Waiting::Auto => Waiting::Auto.resolve(self.local_servers() * self.map.cores().count()),
         }
     }
 
@@ -156,9 +246,9 @@ impl Plan<'_> {
 
     /// Binds a port; waits for one that an earlier life of this server may still hold: the kernel takes a ring down
     /// some time after the process that was killed with it has gone.
-    fn socket(&self, address: SocketAddr) -> Result<Socket, SocketError> {
+    fn socket(&self, address: SocketAddr, shared_port: bool) -> Result<Socket, SocketError> {
         let bytes = Some(self.engine().socket_buffer);
-        let options = SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port: false };
+        let options = SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port };
         let until = clock::monotonic().plus(PORT_PATIENCE);
         loop {
             match Socket::bind(address, options) {
@@ -170,9 +260,13 @@ impl Plan<'_> {
         }
     }
 
-    fn core(&self, name: &str, cpu: Option<usize>, waiting: Waiting) -> CoreConfig {
+    fn core(&self, name: &str, cpu: Option<usize>) -> CoreConfig {
         let fifo = self.engine().fifo.then_some(1);
-        CoreConfig { cpu, fifo, waiting, ..CoreConfig::new(format!("{name}-{}", self.id)) }
+        CoreConfig { cpu, fifo, waiting: self.waiting(), ..CoreConfig::new(format!("{name}-{}", self.id)) }
+    }
+
+    fn depth(&self) -> usize {
+        self.config.settings().limits.ring_depth
     }
 
     fn settings(&self, seed: u64) -> Result<Settings, StartError> {
@@ -215,20 +309,14 @@ impl Plan<'_> {
         Ok(peers)
     }
 
-    fn rows(&self, peer: SocketAddr, client: SocketAddr) -> Vec<String> {
-        let depth = self.config.settings().limits.ring_depth;
-        let ingress = if self.split { "ingress" } else { "order" };
-        vec![
-            format!("{:<8} {:<7} peers at {peer}; {depth} slots to ingress", "order", "order"),
-            format!("{:<8} {ingress:<7} clients at {client}; {depth} slots to order", "ingress"),
-        ]
-    }
-
     fn bytes(&self, protocol: &Settings) -> usize {
-        let depth = self.config.settings().limits.ring_depth;
-        let rings = depth * (size_of::<Asked>() + size_of::<Told>());
-        let outgoing = (order::OUT_MAX + ingress::OPEN_MAX) * self.payload();
-        Protocol::<Waiter>::memory(protocol) + rings + outgoing + self.uring().bytes(2)
+        let each = self.depth() * (size_of::<Asked>() + size_of::<Told>())
+            + ingress::OPEN_MAX * self.payload()
+            + size_of::<KeyCache>();
+        let sockets = |place: &super::map::Place| place.roles.len();
+        let cores: usize = self.map.cores().map(|place| self.uring().bytes(sockets(place))).sum();
+        let order = Protocol::<Waiter>::memory(protocol) + order::OUT_MAX * self.payload();
+        order + self.map.ingresses() * each + cores + EVENTS * size_of::<Option<Event>>()
     }
 }
 
@@ -245,70 +333,131 @@ fn bell() -> Result<Bell, StartError> {
     Bell::new().map_err(|cause| StartError::System { what: "an event descriptor", cause })
 }
 
+/// A role with its socket, before it has a core.
+struct Cast {
+    role: Box<dyn Role>,
+    socket: Socket,
+}
+
+/// The first socket of the client port, and as many more as share it.
+fn client_sockets(plan: &Plan<'_>, address: SocketAddr) -> Result<Vec<Socket>, StartError> {
+    let shared = plan.map.ingresses() > 1;
+    let first = plan.socket(address, shared)?;
+    let mut sockets = vec![first];
+    while sockets.len() < plan.map.ingresses() {
+        sockets.push(plan.socket(address, shared)?);
+    }
+    Ok(sockets)
+}
+
+/// What each role of a map is given: its core's bell, its socket, its rings.
+fn rows(plan: &Plan<'_>, peer: &Socket, clients: &[Socket]) -> Vec<Row> {
+    let depth = plan.depth();
+    let about = |socket: &Socket| {
+        let (receive, send) = (socket.receive_buffer().got >> 10, socket.send_buffer().got >> 10);
+        format!("udp {}, buffers {receive} + {send} KiB", socket.local())
+    };
+    let mut clients = clients.iter();
+    let mut rows = Vec::new();
+    for (core, place) in plan.map.cores().enumerate() {
+        for role in &place.roles {
+            let (rings, socket) = match role {
+                Part::Order => (format!("to each ingress {depth}, to house {EVENTS}"), about(peer)),
+                _ => (format!("to order {depth}"), clients.next().map(about).unwrap_or_default()),
+            };
+            rows.push(Row { role: *role, core, rings, socket });
+        }
+    }
+    rows
+}
+
+/// Runs the cores of a map, each over the sockets of its roles.
+fn run(
+    plan: &Plan<'_>,
+    bells: Vec<Bell>,
+    mut order: Option<Cast>,
+    ingresses: Vec<Cast>,
+    stop: &Stop,
+) -> Result<Vec<Running>, StartError> {
+    let (mut ingresses, mut names) = (ingresses.into_iter(), 0);
+    let mut cores = Vec::new();
+    for (place, bell) in plan.map.cores().zip(bells) {
+        let mut cast = Vec::new();
+        for part in &place.roles {
+            cast.extend(if *part == Part::Order { order.take() } else { ingresses.next() });
+        }
+        let name = if place.roles.contains(&Part::Order) {
+            "order".to_owned()
+        } else {
+            names += 1;
+            if names == 1 { "ingress".to_owned() } else { format!("ingress{names}") }
+        };
+        let (roles, sockets): (Vec<_>, Vec<_>) = cast.into_iter().map(|Cast { role, socket }| (role, socket)).unzip();
+        let mut core = Core::new(plan.core(&name, place.cpu), Uring::new(plan.uring(), sockets, bell)?);
+        for (at, role) in (0..).zip(roles) {
+            core = core.with(role, &[SocketId::new(at)]);
+        }
+        cores.push(core.spawn(stop)?);
+    }
+    Ok(cores)
+}
+
 /// Starts server `id` of the cluster: binds its sockets, takes its memory, runs its cores.
 ///
 /// # Errors
 /// What cannot be had, and how to mend it.
 pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
-    let engine = &config.settings().engine;
-    // Two threads pay only where each of them has a processor: not where the servers of a test share a host.
-    let mut plan = Plan { config, id, split: false };
-    plan.split = engine.threads.map_or_else(|| cpus() > 2 * plan.local_servers(), |threads| threads == 2);
+    let plan = Plan::new(config, id);
     let key = config.cluster_key()?;
     let server = config.server(id);
-    let peer_socket = plan.socket(Plan::address(server, Server::peer_address)?)?;
-    let client_socket = plan.socket(Plan::address(server, Server::client_address)?)?;
-    let shortages = peer_socket.shortages().chain(client_socket.shortages()).collect();
-    let (peer_at, client_at) = (peer_socket.local(), client_socket.local());
+    let peer_socket = plan.socket(Plan::address(server, Server::peer_address)?, false)?;
+    let clients = client_sockets(&plan, Plan::address(server, Server::client_address)?)?;
+    let shortage = Shortage::of(&clients.iter().chain([&peer_socket]).collect::<Vec<_>>());
     let (counts, stop) = (Arc::new(Counts::default()), Stop::new());
     let protocol = plan.settings(seed()?)?;
-    let table = Table { rows: plan.rows(peer_at, client_at), bytes: plan.bytes(&protocol) };
+    let table = Table { rows: rows(&plan, &peer_socket, &clients), bytes: plan.bytes(&protocol) };
     let (events_in, events) = ring(EVENTS);
 
-    let (order_bell, ingress_bell) = (bell()?, bell()?);
-    let ingress_waker = if plan.split { ingress_bell.waker() } else { order_bell.waker() };
-    let depth = config.settings().limits.ring_depth;
-    let (asked_in, asked) = link(depth, order_bell.waker());
-    let (told_in, told) = link(depth, ingress_waker.clone());
-    stop.watch(order_bell.waker());
-    stop.watch(ingress_waker);
-
-    let order = Box::new(Order::new(order::Parts {
+    let bells: Vec<Bell> = plan.map.cores().map(|_| bell()).collect::<Result<_, _>>()?;
+    bells.iter().for_each(|bell| stop.watch(bell.waker()));
+    let at = |place: &super::map::Place, part| place.roles.iter().position(|role| *role == part);
+    let order_core = plan.map.cores().position(|place| at(place, Part::Order).is_some()).unwrap_or(0);
+    let (mut gates, mut ingresses, mut clients) = (Vec::new(), Vec::new(), clients.into_iter());
+    for (place, bell) in plan.map.cores().zip(&bells) {
+        for (index, _) in (0_u16..).zip(&place.roles).filter(|(_, role)| **role == Part::Ingress) {
+            let Some(socket) = clients.next() else { break };
+            // A request is pushed before its core's round begins, and `order` has the first turn in it: no waking there.
+            let here = place.roles.contains(&Part::Order);
+            let (asked_in, asked) =
+                if here { local_link(plan.depth()) } else { link(plan.depth(), bells[order_core].waker()) };
+            let (told_in, told) = if here { local_link(plan.depth()) } else { link(plan.depth(), bell.waker()) };
+            gates.push(Gate { asked, told: told_in });
+            let role = Box::new(Ingress::new(ingress::Parts {
+                socket: SocketId::new(index),
+                keys: KeyCache::new(&key),
+                payload_max: plan.payload(),
+                asked: asked_in,
+                told,
+                counts: Arc::clone(&counts),
+                stop: stop.clone(),
+            }));
+            ingresses.push(Cast { role, socket });
+        }
+    }
+    let order_at = plan.map.cores().nth(order_core).and_then(|place| at(place, Part::Order)).unwrap_or(0);
+    let role = Box::new(Order::new(order::Parts {
         settings: protocol,
-        socket: SocketId::new(0),
+        socket: SocketId::new(u16::try_from(order_at).unwrap_or(0)),
         peers: plan.peers()?,
         key: key.peer(),
         payload_max: plan.payload(),
-        gates: vec![Gate { asked, told: told_in }],
+        gates,
         events: events_in,
         counts: Arc::clone(&counts),
         stop: stop.clone(),
     }));
-    let ingress = Box::new(Ingress::new(ingress::Parts {
-        socket: SocketId::new(u16::from(!plan.split)),
-        keys: KeyCache::new(&key),
-        payload_max: plan.payload(),
-        asked: asked_in,
-        told,
-        counts: Arc::clone(&counts),
-        stop: stop.clone(),
-    }));
-
-    let waiting = plan.waiting(if plan.split { 2 } else { 1 });
-    let order_core = plan.core("order", engine.order_cpu, waiting);
-    let mut cores = Vec::new();
-    if plan.split {
-        let ingress_core = plan.core("ingress", engine.ingress_cpu, waiting);
-        let backend = Uring::new(plan.uring(), vec![client_socket], ingress_bell)?;
-        cores.push(Core::new(ingress_core, backend).with(ingress, &[SocketId::new(0)]).spawn(&stop)?);
-        let backend = Uring::new(plan.uring(), vec![peer_socket], order_bell)?;
-        cores.push(Core::new(order_core, backend).with(order, &[SocketId::new(0)]).spawn(&stop)?);
-    } else {
-        let backend = Uring::new(plan.uring(), vec![peer_socket, client_socket], order_bell)?;
-        // Ingress first: what its clients asked is ordered in the same round, and told in the next.
-        let core = Core::new(order_core, backend).with(ingress, &[SocketId::new(1)]).with(order, &[SocketId::new(0)]);
-        cores.push(core.spawn(&stop)?);
-    }
+    let cores = run(&plan, bells, Some(Cast { role, socket: peer_socket }), ingresses, &stop)?;
     let shared = config.shared().pairs().iter().map(|(name, _)| *name).collect();
-    Ok(Assembly { id, cores, counts, events, stop, shortages, shared, table })
+    let (house_cpu, house) = (plan.map.house_cpu(), Placed::default());
+    Ok(Assembly { id, cores, counts, events, stop, shortage, house_cpu, house, shared, table })
 }

@@ -1,7 +1,8 @@
 //! What a server counts, readable from any thread while it runs.
 //!
-//! **Why.** What is dropped, refused or lost must be seen; a counter that only its owner writes costs a plain store.
-//! **Invariants**: one writer per counter; values only grow, but for the gauges named so.
+//! **Why.** What is dropped, refused or lost must be seen; none of them
+//! is counted once a request.
+//! **Invariants**: gauges have one writer; counters any role may add to; they only grow.
 //! **Not here**: the mapped file that other processes read (a later part of the house).
 use std::fmt;
 
@@ -15,10 +16,10 @@ use crate::wire::DropReason;
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds; by its one writer.
+    /// Adds; any role may.
     pub fn add(&self, more: u64) {
         // Relaxed: it orders nothing else; its partner is `get`.
-        self.0.store(self.get().wrapping_add(more), Ordering::Relaxed);
+        self.0.fetch_add(more, Ordering::Relaxed);
     }
 
     /// Sets a gauge; by its one writer.

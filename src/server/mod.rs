@@ -16,6 +16,7 @@ pub mod counts;
 pub mod fault;
 pub mod ingress;
 pub mod keys;
+pub mod map;
 pub mod order;
 pub mod run;
 pub mod servers;

@@ -15,8 +15,10 @@ use tracing::{error, info, warn};
 use super::assembly::Assembly;
 use super::counts::Counts;
 use crate::engine::clock;
+use crate::engine::cores::CoreReport;
+use crate::engine::place::place;
 use crate::protocol::machine::Event;
-use crate::protocol::{Instance, LocalTime, ServerId, Span};
+use crate::protocol::{Instance, LocalTime, Span};
 use crate::wire::DropReason;
 use crate::wire::peer::SettingsMismatch;
 
@@ -66,16 +68,18 @@ impl Alike {
 /// Follows a running server until it ends; `signals` counts what asked it to.
 #[must_use]
 pub fn follow(mut server: Assembly, signals: &Arc<AtomicUsize>) -> End {
+    server.house = place(server.house_cpu, None);
     for line in server.to_string().lines() {
         info!("{line}");
     }
-    for shortage in &server.shortages {
+    server.refusals().for_each(|refusal| warn!("{refusal}"));
+    if let Some(shortage) = &server.shortage {
         warn!("{shortage}");
     }
     notify(&[sd_notify::NotifyState::Status("waiting for the other servers")]);
     let mut alike = Alike::default();
     let mut asked_at: Option<LocalTime> = None;
-    let mut reported = Report::new(&server.counts);
+    let mut reported = Report::new();
     while !server.cores.iter().all(crate::engine::cores::Running::is_ended) {
         std::thread::park_timeout(LOOK_EVERY);
         let now = clock::monotonic();
@@ -85,7 +89,7 @@ pub fn follow(mut server: Assembly, signals: &Arc<AtomicUsize>) -> End {
                 tell(event, shared, &mut alike, now);
             }
         });
-        reported.look(&server.counts, server.id, now);
+        reported.look(&server, now);
         // Relaxed: a count of signals, nothing hangs on its order; its partner is the handler's add.
         let signals = signals.load(Ordering::Relaxed);
         if signals > 0 && asked_at.is_none() {
@@ -104,8 +108,14 @@ pub fn follow(mut server: Assembly, signals: &Arc<AtomicUsize>) -> End {
 
 fn end(server: Assembly, asked_at: Option<LocalTime>) -> End {
     let (counts, forced) = (server.counts, server.stop.is_forced());
-    let died = server.cores.into_iter().map(crate::engine::cores::Running::join).any(|core| core.is_err());
-    info!("counted: {counts}");
+    let (mut died, mut engine) = (false, CoreReport::default());
+    for core in server.cores {
+        match core.join() {
+            Ok(report) => engine = engine.plus(&report),
+            Err(_) => died = true,
+        }
+    }
+    info!("counted: {counts}{}", figures(&engine));
     if died || asked_at.is_none() {
         error!("a core ended by itself");
         return End::Died;
@@ -128,21 +138,30 @@ fn notify(states: &[sd_notify::NotifyState<'_>]) {
 /// What the log says every now and then.
 struct Report {
     at: LocalTime,
-    dropped: u64,
+    lost: u64,
     ready: bool,
+    unstamped: bool,
 }
 
 impl Report {
-    fn new(counts: &Counts) -> Self {
-        Self { at: clock::monotonic(), dropped: dropped(counts), ready: false }
+    fn new() -> Self {
+        Self { at: clock::monotonic(), lost: 0, ready: false, unstamped: false }
     }
 
-    fn look(&mut self, counts: &Counts, id: ServerId, now: LocalTime) {
+    fn look(&mut self, server: &Assembly, now: LocalTime) {
+        let (counts, id, engine) = (&server.counts, server.id, server.report());
         if !self.ready && counts.member.get() == 1 {
             self.ready = true;
             let instance = Instance::new(counts.instance.get());
             info!("server {id} ready: instance {instance}");
             notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("ordering")]);
+        }
+        if !self.unstamped && engine.io.stamps_missing > 0 {
+            self.unstamped = true;
+            warn!(
+                "datagrams come without the kernel's receive stamps: each is dated when it is read, so that delays measured \
+                 here include this server's own"
+            );
         }
         if now.since(self.at) < REPORT_EVERY {
             return;
@@ -153,12 +172,17 @@ impl Report {
             let ids: Vec<String> = (0..8).filter(|k| awaited & (1 << k) != 0).map(|k| (k + 1).to_string()).collect();
             info!("waiting for server{} {}", if ids.len() > 1 { "s" } else { "" }, ids.join(", "));
         }
-        let dropped = dropped(counts);
-        if dropped > self.dropped {
-            warn!("dropped {} datagrams since the last report: {counts}", dropped - self.dropped);
-            self.dropped = dropped;
+        let lost = dropped(counts) + engine.io.kernel_drops;
+        if lost > self.lost {
+            warn!("dropped {} datagrams since the last report: {counts}{}", lost - self.lost, figures(&engine));
+            self.lost = lost;
         }
     }
+}
+
+/// What the engine counted and is not zero, each with a space before it.
+fn figures(engine: &CoreReport) -> String {
+    engine.named().filter(|(_, value)| *value > 0).map(|(name, value)| format!(" {name}={value}")).collect()
 }
 
 fn dropped(counts: &Counts) -> u64 {

@@ -10,6 +10,7 @@
 
 use std::path::PathBuf;
 
+use super::map::Map;
 use super::value::{Field, Kind, Value};
 use crate::protocol::Span;
 use crate::wire::{PAYLOAD_MAX, PAYLOAD_MIN};
@@ -80,11 +81,11 @@ choice! {
 }
 
 choice! {
-    /// A set of defaults for the ledger's sizes.
+    /// A set of defaults for the sizes of tables, rings and buffers.
     Profile {
         /// For a host of its own.
         Standard = "standard",
-        /// For a small or shared machine: a fifth of the records.
+        /// For a small or shared machine: a fifth of the records, 64 MB in all.
         Laptop = "laptop",
     }
 }
@@ -204,37 +205,36 @@ settings! {
     }
     /// What is kept, all of it allocated at start.
     ledger("ledger."): Ledger {
-        /// Defaults for the sizes below: `standard`, or `laptop` for small and shared machines.
+        /// Defaults for sizes, here and below: `standard`, or `laptop` for small and shared machines (64 MB a server).
         profile: Profile = "standard", Local, Kind::Choice(Profile::WORDS);
         /// Records kept, for retries, histories and queries.
         retain_entries: usize = "1000000" / "200000", Shared, Kind::Count { min: 1_000, max: 1 << 28, unit: "entries" };
         /// Participants of all kept records together; when these are full, records go earlier.
         retain_parts: usize = "3000000" / "600000", Shared, Kind::Count { min: 1_000, max: 1 << 30, unit: "participants" };
         /// Frames kept for servers that lag.
-        frames: usize = "16MiB", Local, Kind::Bytes { min: MIB, max: 4_096 * MIB };
+        frames: usize = "16MiB" / "8MiB", Local, Kind::Bytes { min: MIB, max: 4_096 * MIB };
         /// Sessions of all clients together.
-        sessions: usize = "16384", Shared, Kind::Count { min: 1, max: 1 << 20, unit: "sessions" };
+        sessions: usize = "16384" / "4096", Shared, Kind::Count { min: 1, max: 1 << 20, unit: "sessions" };
         /// Sessions of one principal.
         sessions_per_key: usize = "4096", Shared, Kind::Count { min: 1, max: 1 << 20, unit: "sessions" };
         /// How old a session may be when first used, and how long an unused one is safe from eviction.
         session_ttl: Span = "60s", Shared, Kind::Duration { min: SECOND, max: 86_400 * SECOND };
         /// Distinct participant ids.
-        participants: usize = "262144", Shared, Kind::Count { min: 1, max: 1 << 28, unit: "ids" };
+        participants: usize = "262144" / "65536", Shared, Kind::Count { min: 1, max: 1 << 28, unit: "ids" };
     }
     /// How a server uses its processors and sockets.
     engine("engine."): Engine {
         /// How an idle core waits: `spin`, `hybrid` (spin, then sleep), `park` (sleep), or `auto` by the processors at hand.
         waiting: Waiting = "auto", Local, Kind::Choice(Waiting::WORDS);
-        /// Threads: 1 does all; 2 take clients and order apart.
-        threads: Option<usize> = "auto", Local, Kind::AutoOr { min: 1, max: 2, unit: "threads" };
-        /// Processor for ordering.
-        order_cpu: Option<usize> = "auto", Local, Kind::AutoOr { min: 0, max: 1_023, unit: "processor" };
-        /// Processor for clients, with two threads.
-        ingress_cpu: Option<usize> = "auto", Local, Kind::AutoOr { min: 0, max: 1_023, unit: "processor" };
+        /// Which roles share a core (`+`), which cores there are (`|`), on which processor each runs (`@`): `order+ingress`,
+        /// `order@2 | ingress@3 | ingress@4`. Several `ingress` share the client port, each with its own part of the clients.
+        /// `house`, the log, may be given a processor: `order@2 | ingress@3 | house@0`. `auto`: by the processors at hand and
+        /// the servers of the cluster that share them; none is pinned.
+        map: Option<Map> = "auto", Local, Kind::Map;
         /// Buffers into which each socket receives.
-        receive_buffers: usize = "1024", Local, Kind::Power { min: 64, max: 32_768, unit: "datagrams" };
-        /// Buffers from which each socket sends.
-        send_buffers: usize = "1024", Local, Kind::Power { min: 64, max: 32_768, unit: "datagrams" };
+        receive_buffers: usize = "1024" / "256", Local, Kind::Power { min: 64, max: 32_768, unit: "datagrams" };
+        /// Buffers from which each core sends.
+        send_buffers: usize = "1024" / "256", Local, Kind::Power { min: 64, max: 32_768, unit: "datagrams" };
         /// Buffer of each socket in the kernel (its limit is net.core.rmem_max and wmem_max).
         socket_buffer: usize = "4MiB", Local, Kind::Bytes { min: 65_536, max: 1_024 * MIB };
         /// Real-time scheduling (SCHED_FIFO); needs CAP_SYS_NICE.
@@ -243,9 +243,9 @@ settings! {
     /// What is refused when there is too much of it.
     limits("limits."): Limits {
         /// Requests of clients that are being ordered; beyond, `overloaded`.
-        requests_in_flight: usize = "65536", Local, Kind::Count { min: 64, max: 1 << 22, unit: "requests" };
+        requests_in_flight: usize = "65536" / "8192", Local, Kind::Count { min: 64, max: 1 << 22, unit: "requests" };
         /// Slots of each ring between roles.
-        ring_depth: usize = "4096", Local, Kind::Power { min: 64, max: 1 << 20, unit: "slots" };
+        ring_depth: usize = "4096" / "1024", Local, Kind::Power { min: 64, max: 1 << 20, unit: "slots" };
     }
 }
 
@@ -298,9 +298,12 @@ mod tests {
         let standard = Settings::from_values(&defaults(|setting| setting.default));
         assert_eq!((standard.wire.payload, standard.ledger.retain_entries), (1472, 1_000_000));
         assert_eq!((standard.broadcast.omega, standard.broadcast.beat), (Span::micros(100), Span::millis(10)));
-        assert_eq!((standard.engine.threads, standard.engine.fifo, standard.cluster.auth), (None, false, Auth::Keyed));
+        assert_eq!(
+            (standard.engine.map.clone(), standard.engine.fifo, standard.cluster.auth),
+            (None, false, Auth::Keyed)
+        );
         let laptop = Settings::from_values(&defaults(|setting| setting.laptop.unwrap_or(setting.default)));
-        assert_eq!(laptop.ledger.retain_entries, 200_000);
+        assert_eq!((laptop.ledger.retain_entries, laptop.limits.ring_depth), (200_000, 1_024));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 use std::path::PathBuf;
 
+use super::map::Map;
 use crate::protocol::Span;
 
 const DURATIONS: [(&str, u64); 5] =
@@ -77,6 +78,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// The path of a file or directory; a relative one starts at the configuration file.
     Path,
+    /// `auto`, or which roles run together on which core (`map`).
+    Map,
     /// A host: an address or a name that resolves to one.
     Host,
 }
@@ -98,6 +101,8 @@ impl Kind {
             Self::Flag => matches!(text, "true" | "false").then(|| Value::Number(u64::from(text == "true"))),
             Self::Choice(words) => words.contains(&text).then(|| Value::Word(text.to_owned())),
             Self::Path => (!text.is_empty() && !text.contains(['\0', '\n'])).then(|| Value::Word(text.to_owned())),
+            Self::Map if text == "auto" => Some(Value::Word(text.to_owned())),
+            Self::Map => Map::parse(text).map(|map| Value::Word(map.to_string())),
             Self::Host => is_host(text).then(|| Value::Word(text.to_owned())),
         }
     }
@@ -127,6 +132,11 @@ impl Kind {
             Self::Flag => "true or false".to_owned(),
             Self::Choice(words) => words.join(" or "),
             Self::Path => "a path".to_owned(),
+            Self::Map => {
+                "auto, or cores like `order@2 | ingress@3`: one order, 1 to 8 ingress, `+` between roles of one \
+                          core, house alone if named"
+                    .to_owned()
+            }
             Self::Host => "an address that the others can reach, or a name of it".to_owned(),
         }
     }
@@ -141,6 +151,7 @@ impl Kind {
             Self::Flag => "true or false",
             Self::Choice(_) => "word",
             Self::Path => "path",
+            Self::Map => "roles by core",
             Self::Host => "host",
         }
     }

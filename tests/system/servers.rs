@@ -51,7 +51,7 @@ fn clusters_of_one_five_and_seven_order() {
 
 #[test]
 fn ingress_and_order_run_on_threads_of_their_own() {
-    let cluster = Cluster::start_with(3, &["engine.threads=2"]);
+    let cluster = Cluster::start_with(3, &["engine.map=order | ingress"]);
     assert!(cluster.log(1).contains("core ingress-1"), "{}", cluster.log(1));
     let mut client = RawClient::new(&cluster, "local");
     client.open(cluster.client_address(1));
@@ -65,12 +65,12 @@ fn ingress_and_order_run_on_threads_of_their_own() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long the end takes is what is asked")]
 fn a_server_that_holds_nothing_ends_at_once() {
-    for threads in ["engine.threads=1", "engine.threads=2"] {
-        let mut cluster = Cluster::start_with(1, &[threads]);
+    for map in ["engine.map=order+ingress", "engine.map=order | ingress", "engine.map=ingress | order+ingress"] {
+        let mut cluster = Cluster::start_with(1, &[map]);
         let asked = Instant::now();
         assert!(cluster.terminate(1).success(), "{}", cluster.log(1));
         let took = asked.elapsed();
-        assert!(took < Duration::from_secs(2), "{threads}: {took:?}\n{}", cluster.log(1));
+        assert!(took < Duration::from_secs(2), "{map}: {took:?}\n{}", cluster.log(1));
     }
 }
 

@@ -66,10 +66,16 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    /// For small machines: a fifth of the records.
+    /// For small machines: a fifth of the records, a quarter of the sessions and participants.
     #[must_use]
     pub fn laptop() -> Self {
-        Self { retain_entries: 200_000, retain_parts: 600_000, ..Self::default() }
+        Self {
+            retain_entries: 200_000,
+            retain_parts: 600_000,
+            sessions: 4_096,
+            participants: 65_536,
+            ..Self::default()
+        }
     }
 
     /// Whether a ledger can be made of these.
