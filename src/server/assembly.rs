@@ -190,7 +190,8 @@ impl fmt::Display for Assembly {
             row(of.role.name(), core.name(), core.placed(), &core.waiting().to_string(), &of.rings, &of.socket)?;
         }
         let events = format!("from order {EVENTS}");
-        row(Part::House.name(), "main", &self.house, "park 20 ms", &events, "")?;
+        let waiting = format!("park {} ms", super::run::LOOK_EVERY.as_millis());
+        row(Part::House.name(), "main", &self.house, &waiting, &events, "")?;
         self.cores.iter().try_for_each(|core| writeln!(f, "{core}"))?;
         let bytes = self.table.bytes;
         write!(f, "tables, rings and buffers: {bytes} bytes ({} MiB)", bytes.div_ceil(1 << 20))

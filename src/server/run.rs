@@ -27,7 +27,7 @@ pub const DRAIN_MAX: Span = Span::secs(5);
 /// Most events of one kind logged in ten seconds.
 pub const ALIKE_MAX: u32 = 3;
 /// How often the log is written and signals are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 const REPORT_EVERY: Span = Span::secs(10);
 
 /// How a server ended.
