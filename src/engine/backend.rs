@@ -173,6 +173,12 @@ counters! {
     sent,
     /// Their payload bytes.
     sent_bytes,
+    /// Batches of several datagrams to one destination, each handed to the kernel as one (GSO).
+    batches,
+    /// Datagrams in them.
+    batched,
+    /// Batches that kernel or device could not cut, their datagrams lost; the socket sends singly from then on.
+    batches_refused,
     /// Sends refused for want of a buffer.
     send_refused,
     /// Sends the kernel failed, for any of the reasons below or another.

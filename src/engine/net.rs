@@ -22,6 +22,18 @@ pub struct SocketOptions {
     pub send_bytes: Option<usize>,
     /// Let several sockets share the address, each getting a part of the senders (SO_REUSEPORT).
     pub shared_port: bool,
+    /// Whether several datagrams pass the stack as one.
+    pub coalesce: Coalesce,
+}
+
+/// Whether several datagrams to one destination pass the network stack as one (UDP GSO and GRO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coalesce {
+    /// Never.
+    Off,
+    /// When sent: what a turn queues for one destination.
+    #[default]
+    Send,
 }
 
 /// What was asked of the kernel for a buffer and what it gave.
@@ -123,6 +135,7 @@ pub struct Socket {
     receive: Granted,
     send: Granted,
     stamps: bool,
+    gathers: bool,
 }
 
 impl Socket {
@@ -148,10 +161,12 @@ impl Socket {
         let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         let stamping = libc::c_int::try_from(stamping).unwrap_or(0);
         let stamps = set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamping).is_ok();
+        // No segment size for all sends: asked only to learn whether this kernel (Linux 4.18) takes one with a send.
+        let gathers = options.coalesce != Coalesce::Off && set(&fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
         bind(&fd, address).map_err(|cause| refusal("bind", address, cause))?;
         let socket = UdpSocket::from(fd);
         let local = socket.local_addr().map_err(other("read the address of"))?;
-        Ok(Self { socket, local, receive, send, stamps })
+        Ok(Self { socket, local, receive, send, stamps, gathers })
     }
 
     /// The address, with the port the system chose if it was asked to.
@@ -176,6 +191,12 @@ impl Socket {
     #[must_use]
     pub fn stamps(&self) -> bool {
         self.stamps
+    }
+
+    /// Whether several datagrams can be sent as one, as far as the kernel knows before a device was asked.
+    #[must_use]
+    pub fn gathers(&self) -> bool {
+        self.gathers
     }
 
     /// Warnings for the log: buffers that are smaller than asked.

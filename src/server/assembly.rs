@@ -158,7 +158,7 @@ impl Plan<'_> {
     /// some time after the process that was killed with it has gone.
     fn socket(&self, address: SocketAddr) -> Result<Socket, SocketError> {
         let bytes = Some(self.engine().socket_buffer);
-        let options = SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port: false };
+        let options = SocketOptions { receive_bytes: bytes, send_bytes: bytes, ..SocketOptions::default() };
         let until = clock::monotonic().plus(PORT_PATIENCE);
         loop {
             match Socket::bind(address, options) {

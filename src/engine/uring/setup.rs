@@ -12,8 +12,9 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::{IoUring, Probe, opcode};
 
-use super::memory::{BufferRing, SendBuffers};
+use super::memory::BufferRing;
 use super::message::Shape;
+use super::outbox::Outbox;
 use crate::engine::net::Socket;
 use crate::engine::wake::Bell;
 
@@ -50,7 +51,7 @@ impl UringConfig {
     pub fn bytes(&self, sockets: usize) -> usize {
         let receive = BufferRing::bytes(self.receive_buffers, Shape::new().buffer_len(self.payload_max));
         let rings = 64 * self.submissions() as usize + 16 * self.completions(sockets) as usize;
-        sockets * receive + SendBuffers::bytes(self.send_buffers, self.payload_max) + rings
+        sockets * receive + Outbox::bytes(self.send_buffers, self.payload_max) + rings
     }
 
     pub(super) fn check(&self, sockets: usize) -> Result<(), UringError> {
