@@ -349,3 +349,34 @@ fn coalescing_can_be_switched_off() {
     assert_eq!((uring.counters().sent, uring.counters().batches), (5, 0));
     assert!(uring.describe().contains("no gso"), "{}", uring.describe());
 }
+
+#[test]
+fn merged_datagrams_arrive_each_on_its_own_with_sender_and_length() {
+    let both = SocketOptions { coalesce: Coalesce::Both, ..SocketOptions::default() };
+    let (mut left, _) = uring(UringConfig::default(), vec![socket("127.0.0.1", SocketOptions::default())]);
+    let (mut right, _) = uring(UringConfig::default(), vec![socket("127.0.0.1", both)]);
+    assert!(right.describe().ends_with("gso gro"), "{}", right.describe());
+    let to = local(&right);
+    for number in 0..40_u8 {
+        send(&mut left, to, &vec![number; if number == 39 { 7 } else { 1400 }]);
+    }
+    left.flush();
+    send(&mut left, to, b"alone");
+    left.flush();
+    let got = collect(&mut right, 41);
+    for (number, (from, data, _)) in (0_u8..).zip(&got[..40]) {
+        assert_eq!((*from, data.len()), (local(&left), if number == 39 { 7 } else { 1400 }));
+        assert!(data.iter().all(|byte| *byte == number), "{number} in its turn, whole");
+    }
+    assert_eq!(got[40].1, b"alone");
+    assert_eq!((right.counters().received, right.counters().merged), (41, 40));
+    // Too long for the buffers of a role, though not for the kernel's: counted, not handed on.
+    let long = UringConfig { payload_max: 8_000, ..UringConfig::default() };
+    let (mut longer, _) = uring(long, vec![socket("127.0.0.1", SocketOptions::default())]);
+    (0..3).for_each(|_| send(&mut longer, to, &[1; 2000]));
+    longer.flush();
+    turns(&mut right, |right| {
+        right.receive(64, &mut |_| panic!("longer than the limit"));
+        right.counters().truncated > 0
+    });
+}

@@ -34,6 +34,8 @@ pub enum Coalesce {
     /// When sent: what a turn queues for one destination.
     #[default]
     Send,
+    /// When sent, and what one sender sent so is received as one and cut here. Takes receive buffers of 64 KiB.
+    Both,
 }
 
 /// What was asked of the kernel for a buffer and what it gave.
@@ -136,6 +138,7 @@ pub struct Socket {
     send: Granted,
     stamps: bool,
     gathers: bool,
+    merges: bool,
 }
 
 impl Socket {
@@ -163,10 +166,11 @@ impl Socket {
         let stamps = set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamping).is_ok();
         // No segment size for all sends: asked only to learn whether this kernel (Linux 4.18) takes one with a send.
         let gathers = options.coalesce != Coalesce::Off && set(&fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        let merges = options.coalesce == Coalesce::Both && set(&fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         bind(&fd, address).map_err(|cause| refusal("bind", address, cause))?;
         let socket = UdpSocket::from(fd);
         let local = socket.local_addr().map_err(other("read the address of"))?;
-        Ok(Self { socket, local, receive, send, stamps, gathers })
+        Ok(Self { socket, local, receive, send, stamps, gathers, merges })
     }
 
     /// The address, with the port the system chose if it was asked to.
@@ -197,6 +201,12 @@ impl Socket {
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.gathers
+    }
+
+    /// Whether several datagrams of one sender can be received as one.
+    #[must_use]
+    pub fn merges(&self) -> bool {
+        self.merges
     }
 
     /// Warnings for the log: buffers that are smaller than asked.

@@ -31,7 +31,9 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 use self::memory::BufferRing;
 use self::message::Shape;
 use self::outbox::Outbox;
-pub use self::setup::{BUFFERS_MAX, Features, PAYLOAD_MAX, SOCKETS_MAX, TaskWork, UringConfig, UringError};
+pub use self::setup::{
+    BUFFERS_MAX, Features, MERGING_BUFFERS_MAX, PAYLOAD_MAX, SOCKETS_MAX, TaskWork, UringConfig, UringError,
+};
 use super::backend::{Backend, Counters, Io, Received, SendRefused, SocketId};
 use super::clock;
 use super::net::Socket;
@@ -108,7 +110,8 @@ impl Uring {
         let shape = Shape::new();
         let mut ports = Vec::with_capacity(sockets.len());
         for (group, socket) in (0_u16..).zip(sockets) {
-            let buffers = BufferRing::new(&ring, group, config.receive_buffers, shape.buffer_len(config.payload_max))?;
+            let (count, payload) = config.receive(socket.merges());
+            let buffers = BufferRing::new(&ring, group, count, shape.buffer_len(payload))?;
             let gathers = socket.gathers();
             ports.push(Port {
                 socket,
@@ -239,9 +242,9 @@ impl Uring {
         }
     }
 
-    /// A completion of a receive; `true` if a datagram was handed on.
-    fn received(&mut self, place: usize, done: &cqueue::Entry, take: &mut dyn FnMut(Received<'_>)) -> bool {
-        let Some(port) = self.ports.get_mut(place) else { return false };
+    /// A completion of a receive; how many datagrams were handed on.
+    fn received(&mut self, place: usize, done: &cqueue::Entry, take: &mut dyn FnMut(Received<'_>)) -> usize {
+        let Some(port) = self.ports.get_mut(place) else { return 0 };
         if !cqueue::more(done.flags()) {
             port.armed = false;
             self.counters.rearmed += 1;
@@ -250,21 +253,21 @@ impl Uring {
             Ok(length) => length,
             Err(_) if done.result() == -libc::ENOBUFS => {
                 self.counters.no_buffers += 1;
-                return false;
+                return 0;
             }
             Err(_) => {
                 self.counters.receive_failed += 1;
                 port.retry.failed(clock::monotonic());
-                return false;
+                return 0;
             }
         };
         port.retry = Retry::default();
-        let Some(buffer) = cqueue::buffer_select(done.flags()) else { return false };
+        let Some(buffer) = cqueue::buffer_select(done.flags()) else { return 0 };
         let socket = SocketId::new(u16::try_from(place).expect("`check` bounds the number of sockets"));
         let handed = match self.shape.parse(port.buffers.filled(buffer, length), self.sends.payload_max()) {
             None => {
                 self.counters.malformed += 1;
-                false
+                0
             }
             Some(message) => {
                 if let Some(drops) = message.drops {
@@ -272,13 +275,16 @@ impl Uring {
                     port.drops_seen = drops;
                 }
                 self.counters.truncated += u64::from(message.truncated);
-                if !message.truncated {
+                let (mut handed, from, stamp) = (0, message.from, message.stamp);
+                for data in message.datagrams().take_while(|_| !message.truncated) {
                     self.counters.received += 1;
-                    self.counters.received_bytes += u64::try_from(message.data.len()).unwrap_or(0);
-                    self.counters.stamps_missing += u64::from(message.stamp.is_none());
-                    take(Received { socket, from: message.from, stamp: message.stamp, data: message.data });
+                    self.counters.received_bytes += u64::try_from(data.len()).unwrap_or(0);
+                    self.counters.stamps_missing += u64::from(stamp.is_none());
+                    take(Received { socket, from, stamp, data });
+                    handed += 1;
                 }
-                !message.truncated
+                self.counters.merged += if handed > 1 { u64::try_from(handed).unwrap_or(0) } else { 0 };
+                handed
             }
         };
         port.buffers.put_back(buffer);
@@ -351,7 +357,7 @@ impl Backend for Uring {
             let place = usize::from(u16::try_from(done.user_data() & u64::from(u16::MAX)).unwrap_or(u16::MAX));
             let count = (done.user_data() >> COUNT_SHIFT) & u64::from(u16::MAX);
             match done.user_data() >> KIND_SHIFT {
-                RECEIVE => handed += usize::from(self.received(place, &done, take)),
+                RECEIVE => handed += self.received(place, &done, take),
                 SEND => self.send_failed(place, count, -done.result()),
                 _ => {
                     self.counters.rung += 1;
@@ -412,6 +418,9 @@ impl Backend for Uring {
             _ if gathering == all => " gso",
             _ => " gso (on some sockets off or refused: there datagrams leave singly)",
         };
+        if self.ports.iter().any(|port| port.socket.merges()) {
+            text += " gro";
+        }
         text
     }
 }

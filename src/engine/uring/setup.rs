@@ -25,6 +25,11 @@ pub const SOCKETS_MAX: usize = 64;
 /// Most receive buffers of one socket, and most send buffers: what the kernel's rings take.
 pub const BUFFERS_MAX: u16 = 1 << 15;
 
+/// Most receive buffers of a socket that receives several datagrams as one.
+pub const MERGING_BUFFERS_MAX: u16 = 64;
+/// Longest payload of several datagrams received as one.
+const MERGED_MAX: usize = 65_535;
+
 const _: () = assert!(SOCKETS_MAX * (BUFFERS_MAX as usize + 2) < u32::MAX as usize);
 
 /// Sizes of a ring. Everything is taken at construction.
@@ -46,6 +51,23 @@ impl Default for UringConfig {
 }
 
 impl UringConfig {
+    /// Receive buffers of a socket and the payload each is for: fewer and longer ones where datagrams come merged.
+    pub(super) fn receive(&self, merges: bool) -> (u16, usize) {
+        if merges {
+            (self.receive_buffers.min(MERGING_BUFFERS_MAX), MERGED_MAX)
+        } else {
+            (self.receive_buffers, self.payload_max)
+        }
+    }
+
+    /// Bytes of receive buffers that a socket takes which receives several datagrams as one
+    /// ([`crate::engine::net::Coalesce::Both`]), in place of those of a plain socket in [`UringConfig::bytes`].
+    #[must_use]
+    pub fn merging_bytes(&self) -> usize {
+        let (count, payload) = self.receive(true);
+        BufferRing::bytes(count, Shape::new().buffer_len(payload))
+    }
+
     /// Bytes of memory a ring over `sockets` sockets takes; socket buffers are the kernel's and come on top.
     #[must_use]
     pub fn bytes(&self, sockets: usize) -> usize {
