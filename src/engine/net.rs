@@ -31,10 +31,12 @@ pub struct SocketOptions {
 pub enum Coalesce {
     /// Never.
     Off,
-    /// When sent: what a turn queues for one destination.
-    #[default]
+    /// When sent: what a turn queues for one destination. For a receiver that has no 4 MiB to spare.
     Send,
-    /// When sent, and what one sender sent so is received as one and cut here. Takes receive buffers of 64 KiB.
+    /// When sent, and what one sender sent so is received as one and cut here. Takes receive buffers of 64 KiB. The default:
+    /// on a loopback, two vCPUs under foreign load, 22 datagrams of 1400 bytes a turn cost 6.8 us each to send and receive
+    /// without, 3.5 gathered, 0.9 gathered and merged; pairs 9.7, 8.7 and 6.8; datagrams that are never gathered cost the same.
+    #[default]
     Both,
 }
 

@@ -7,6 +7,10 @@
 //! when the submit returns, and `CQE_SKIP_SUCCESS`, so that only failures come back: no completion need be awaited before a
 //! buffer is used again. Each socket has its own buffers, so that a flood at one costs no other a datagram.
 //!
+//! Datagrams of one turn to one destination leave as one batch (`outbox`, GSO); what came so is received as one and cut here
+//! (`message`, GRO). The ring's descriptor is not registered: the library
+//! forgets the registration from one call to the next.
+//!
 //! **Invariants.** A send buffer is reused only after the kernel took its entry. A receive buffer is the kernel's from
 //! `put_back` + `publish` until its completion, and ours from then until `put_back`. The completion ring has room for
 //! everything that can be outstanding, so it never overflows. The submission ring has room for every send buffer and every
