@@ -8,8 +8,7 @@
 //! buffer is used again. Each socket has its own buffers, so that a flood at one costs no other a datagram.
 //!
 //! Datagrams of one turn to one destination leave as one batch (`outbox`, GSO); what came so is received as one and cut here
-//! (`message`, GRO). The ring's descriptor is not registered: the library
-//! forgets the registration from one call to the next.
+//! (`message`, GRO). The ring's descriptor is not registered: the library forgets the registration from one call to the next.
 //!
 //! **Invariants.** A send buffer is reused only after the kernel took its entry. A receive buffer is the kernel's from
 //! `put_back` + `publish` until its completion, and ours from then until `put_back`. The completion ring has room for
