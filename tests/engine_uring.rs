@@ -6,7 +6,7 @@ use std::thread;
 
 use ordain::engine::backend::{Backend, Io, SendRefused, SocketId};
 use ordain::engine::clock;
-use ordain::engine::net::{Socket, SocketOptions};
+use ordain::engine::net::{Coalesce, Socket, SocketOptions};
 use ordain::engine::uring::{Uring, UringConfig};
 use ordain::engine::wake::{Bell, Waker};
 use ordain::protocol::{LocalTime, Span};
@@ -305,4 +305,78 @@ fn sockets_of_one_core_keep_their_datagrams_apart() {
         quiet += usize::from(got.socket != FIRST);
     });
     assert_eq!(quiet, 1, "it came with the first batch");
+}
+
+#[test]
+fn datagrams_of_one_turn_to_one_destination_leave_as_one_batch_in_order() {
+    for host in ["127.0.0.1", "[::1]"] {
+        if UdpSocket::bind(format!("{host}:0")).is_err() {
+            continue;
+        }
+        let (mut left, _) = uring(UringConfig::default(), vec![socket(host, SocketOptions::default())]);
+        let others: Vec<_> = (0..2).map(|_| UdpSocket::bind(format!("{host}:0")).expect("a socket")).collect();
+        let to: Vec<_> = others.iter().map(|other| other.local_addr().expect("an address")).collect();
+        for number in 0..40_u8 {
+            let len = if number >= 36 { 900 + usize::from(number) } else { 1400 };
+            send(&mut left, to[usize::from(number % 2)], &vec![number; len]);
+        }
+        let enters = left.counters().enters;
+        left.flush();
+        for (which, other) in (0_u8..).zip(&others) {
+            other.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
+            let mut buffer = [0; 2048];
+            for number in (which..40).step_by(2) {
+                let len = other.recv(&mut buffer).expect("a datagram");
+                assert_eq!(len, if number >= 36 { 900 + usize::from(number) } else { 1400 });
+                assert!(buffer[..len].iter().all(|byte| *byte == number), "{number} in its turn, whole");
+            }
+        }
+        let counters = left.counters();
+        // 18 equal ones and a shorter one each; the longer one after that leaves alone.
+        assert_eq!((counters.batches, counters.batched, counters.sent), (2, 38, 40));
+        assert_eq!((counters.enters - enters, counters.send_failed), (1, 0));
+        assert!(left.describe().contains(" gso"), "{}", left.describe());
+    }
+}
+
+#[test]
+fn coalescing_can_be_switched_off() {
+    let options = SocketOptions { coalesce: Coalesce::Off, ..SocketOptions::default() };
+    let (mut uring, _) = uring(UringConfig::default(), vec![socket("127.0.0.1", options)]);
+    let peer = peer();
+    (0..5).for_each(|_| send(&mut uring, peer.local_addr().expect("an address"), b"singly"));
+    uring.flush();
+    assert_eq!((uring.counters().sent, uring.counters().batches), (5, 0));
+    assert!(uring.describe().contains("no gso"), "{}", uring.describe());
+}
+
+#[test]
+fn merged_datagrams_arrive_each_on_its_own_with_sender_and_length() {
+    let both = SocketOptions { coalesce: Coalesce::Both, ..SocketOptions::default() };
+    let (mut left, _) = uring(UringConfig::default(), vec![socket("127.0.0.1", SocketOptions::default())]);
+    let (mut right, _) = uring(UringConfig::default(), vec![socket("127.0.0.1", both)]);
+    assert!(right.describe().ends_with("gso gro"), "{}", right.describe());
+    let to = local(&right);
+    for number in 0..40_u8 {
+        send(&mut left, to, &vec![number; if number == 39 { 7 } else { 1400 }]);
+    }
+    left.flush();
+    send(&mut left, to, b"alone");
+    left.flush();
+    let got = collect(&mut right, 41);
+    for (number, (from, data, _)) in (0_u8..).zip(&got[..40]) {
+        assert_eq!((*from, data.len()), (local(&left), if number == 39 { 7 } else { 1400 }));
+        assert!(data.iter().all(|byte| *byte == number), "{number} in its turn, whole");
+    }
+    assert_eq!(got[40].1, b"alone");
+    assert_eq!((right.counters().received, right.counters().merged), (41, 40));
+    // Too long for the buffers of a role, though not for the kernel's: counted, not handed on.
+    let long = UringConfig { payload_max: 8_000, ..UringConfig::default() };
+    let (mut longer, _) = uring(long, vec![socket("127.0.0.1", SocketOptions::default())]);
+    (0..3).for_each(|_| send(&mut longer, to, &[1; 2000]));
+    longer.flush();
+    turns(&mut right, |right| {
+        right.receive(64, &mut |_| panic!("longer than the limit"));
+        right.counters().truncated > 0
+    });
 }

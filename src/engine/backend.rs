@@ -116,7 +116,8 @@ pub trait Backend: Io + Send {
     /// Makes visible what has come in, with a system call only if nothing is visible and the kernel says there is something.
     fn fetch(&mut self);
 
-    /// Hands up to `max` visible datagrams to `take`; returns how many. No system call.
+    /// Hands up to `max` visible datagrams to `take`; returns how many. Those that came merged as one are handed on together,
+    /// so that there may be a few dozen more. No system call.
     fn receive(&mut self, max: usize, take: &mut dyn FnMut(Received<'_>)) -> usize;
 
     /// Whether more has come in than the last `receive` took. No system call.
@@ -169,10 +170,18 @@ counters! {
     received,
     /// Their payload bytes.
     received_bytes,
+    /// ... of them, those that came with others as one (GRO).
+    merged,
     /// Datagrams queued for sending.
     sent,
     /// Their payload bytes.
     sent_bytes,
+    /// Batches of several datagrams to one destination, each handed to the kernel as one (GSO).
+    batches,
+    /// Datagrams in them.
+    batched,
+    /// Batches that kernel or device could not cut, their datagrams lost; the socket sends singly from then on.
+    batches_refused,
     /// Sends refused for want of a buffer.
     send_refused,
     /// Sends the kernel failed, for any of the reasons below or another.

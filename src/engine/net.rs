@@ -22,6 +22,22 @@ pub struct SocketOptions {
     pub send_bytes: Option<usize>,
     /// Let several sockets share the address, each getting a part of the senders (SO_REUSEPORT).
     pub shared_port: bool,
+    /// Whether several datagrams pass the stack as one.
+    pub coalesce: Coalesce,
+}
+
+/// Whether several datagrams to one destination pass the network stack as one (UDP GSO and GRO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coalesce {
+    /// Never.
+    Off,
+    /// When sent: what a turn queues for one destination. For a receiver that has no 4 MiB to spare.
+    Send,
+    /// When sent, and what one sender sent so is received as one and cut here. Takes receive buffers of 64 KiB. The default:
+    /// on a loopback, two vCPUs under foreign load, 22 datagrams of 1400 bytes a turn cost 6.8 us each to send and receive
+    /// without, 3.5 gathered, 0.9 gathered and merged; pairs 9.7, 8.7 and 6.8; datagrams that are never gathered cost the same.
+    #[default]
+    Both,
 }
 
 /// What was asked of the kernel for a buffer and what it gave.
@@ -123,6 +139,8 @@ pub struct Socket {
     receive: Granted,
     send: Granted,
     stamps: bool,
+    gathers: bool,
+    merges: bool,
 }
 
 impl Socket {
@@ -148,10 +166,13 @@ impl Socket {
         let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         let stamping = libc::c_int::try_from(stamping).unwrap_or(0);
         let stamps = set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamping).is_ok();
+        // No segment size for all sends: asked only to learn whether this kernel (Linux 4.18) takes one with a send.
+        let gathers = options.coalesce != Coalesce::Off && set(&fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        let merges = options.coalesce == Coalesce::Both && set(&fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         bind(&fd, address).map_err(|cause| refusal("bind", address, cause))?;
         let socket = UdpSocket::from(fd);
         let local = socket.local_addr().map_err(other("read the address of"))?;
-        Ok(Self { socket, local, receive, send, stamps })
+        Ok(Self { socket, local, receive, send, stamps, gathers, merges })
     }
 
     /// The address, with the port the system chose if it was asked to.
@@ -176,6 +197,18 @@ impl Socket {
     #[must_use]
     pub fn stamps(&self) -> bool {
         self.stamps
+    }
+
+    /// Whether several datagrams can be sent as one, as far as the kernel knows before a device was asked.
+    #[must_use]
+    pub fn gathers(&self) -> bool {
+        self.gathers
+    }
+
+    /// Whether several datagrams of one sender can be received as one.
+    #[must_use]
+    pub fn merges(&self) -> bool {
+        self.merges
     }
 
     /// Warnings for the log: buffers that are smaller than asked.

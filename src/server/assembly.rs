@@ -249,7 +249,8 @@ impl<'a> Plan<'a> {
     /// some time after the process that was killed with it has gone.
     fn socket(&self, address: SocketAddr, shared_port: bool) -> Result<Socket, SocketError> {
         let bytes = Some(self.engine().socket_buffer);
-        let options = SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port };
+        let options =
+            SocketOptions { receive_bytes: bytes, send_bytes: bytes, shared_port, ..SocketOptions::default() };
         let until = clock::monotonic().plus(PORT_PATIENCE);
         loop {
             match Socket::bind(address, options) {

@@ -214,8 +214,11 @@ impl Generator {
         config.requests_per_datagram = plan.per_datagram;
         config.timeout = plan.timeout;
         let machine = Machine::new(config)?;
-        let options =
-            SocketOptions { receive_bytes: Some(SOCKET_BYTES), send_bytes: Some(SOCKET_BYTES), shared_port: false };
+        let options = SocketOptions {
+            receive_bytes: Some(SOCKET_BYTES),
+            send_bytes: Some(SOCKET_BYTES),
+            ..SocketOptions::default()
+        };
         let sockets: Result<Vec<Socket>, SocketError> =
             servers.iter().map(|server| Socket::bind(Cluster::local_for(*server), options)).collect();
         let uring = UringConfig { receive_buffers: 1024, send_buffers: 256, payload_max: *payload_max };

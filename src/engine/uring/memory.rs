@@ -1,27 +1,25 @@
 #![expect(unsafe_code, reason = "memory shared with the kernel")]
-//! Memory shared with the kernel: the ring of receive buffers and the send buffers.
+//! Memory shared with the kernel: pages, and the ring of receive buffers in them.
 //!
 //! **Why.** Both sides address it directly, so it is mapped, page-aligned, faulted in at start, and never moves.
 //! **Invariants.** [`BufferRing`]: a buffer id given by a completion is ours until [`BufferRing::put_back`]; the kernel sees
-//! it again after [`BufferRing::publish`]. [`SendBuffers`]: a kept buffer is not handed out again before `release_all`.
-//! **Limits**: fixed at construction. **Not here**: when the kernel is done with a send (`super`).
+//! it again after [`BufferRing::publish`].
+//! **Limits**: fixed at construction. **Not here**: what is sent (`outbox`).
 
 use std::io;
-use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU16;
 
 use io_uring::{IoUring, types};
 
 use super::setup::UringError;
-use crate::engine::net::Address;
 use crate::engine::sync::Ordering;
 
-const PAGE: usize = 4_096;
+pub(super) const PAGE: usize = 4_096;
 
 /// Zeroed pages of our own, faulted in, given back on drop.
 #[derive(Debug)]
-struct Pages {
+pub(super) struct Pages {
     start: NonNull<u8>,
     len: usize,
 }
@@ -30,7 +28,7 @@ struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    fn new(len: usize) -> io::Result<Self> {
+    pub(super) fn new(len: usize) -> io::Result<Self> {
         let len = len.next_multiple_of(PAGE).max(PAGE);
         let (protection, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE);
@@ -43,7 +41,7 @@ impl Pages {
         Ok(Self { start, len })
     }
 
-    fn at(&self, offset: usize) -> *mut u8 {
+    pub(super) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.len, "offset {offset} lies outside of {} bytes", self.len);
         // SAFETY: inside of the mapping.
         unsafe { self.start.as_ptr().add(offset) }
@@ -121,80 +119,5 @@ impl BufferRing {
         let tail = unsafe { &*tail };
         // Release: pairs with the kernel's acquire load of the tail; the entries are written before.
         tail.store(self.tail, Ordering::Release);
-    }
-}
-
-/// Send buffers with their addresses, used from the first on and released together.
-#[derive(Debug)]
-pub(super) struct SendBuffers {
-    data: Pages,
-    addresses: Box<[AddressSlot]>,
-    used: usize,
-    payload_max: usize,
-    stride: usize,
-}
-
-#[derive(Clone, Copy)]
-struct AddressSlot(Address);
-
-impl std::fmt::Debug for AddressSlot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("address")
-    }
-}
-
-impl SendBuffers {
-    pub(super) fn new(count: u16, payload_max: usize) -> Result<Self, UringError> {
-        let (stride, count) = (Self::stride(payload_max), usize::from(count));
-        let bytes = stride * count;
-        let data = Pages::new(bytes).map_err(|cause| UringError::from_system("send buffers", bytes, cause))?;
-        let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
-        let addresses = vec![AddressSlot(Address::from(nobody)); count].into_boxed_slice();
-        Ok(Self { data, addresses, used: 0, payload_max, stride })
-    }
-
-    /// Memory that takes.
-    pub(super) fn bytes(count: u16, payload_max: usize) -> usize {
-        let count = usize::from(count);
-        (Self::stride(payload_max) * count).next_multiple_of(PAGE) + size_of::<AddressSlot>() * count
-    }
-
-    fn stride(payload_max: usize) -> usize {
-        payload_max.next_multiple_of(64)
-    }
-
-    pub(super) fn payload_max(&self) -> usize {
-        self.payload_max
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.used == self.addresses.len()
-    }
-
-    /// Has `fill` write the next free buffer; gives its filled part and its address, both at fixed places. `None` if every
-    /// buffer is in use. The buffer is handed out again unless kept.
-    pub(super) fn next(
-        &mut self,
-        to: SocketAddr,
-        fill: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Option<(&[u8], &Address)> {
-        let slot = self.addresses.get_mut(self.used)?;
-        let start = self.data.at(self.used * self.stride);
-        // SAFETY: the buffer lies in `data`, is initialised (zeroed pages), and the kernel is done with it: not kept since.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(start, self.payload_max) };
-        let len = fill(buffer);
-        assert!(len <= self.payload_max, "a role wrote {len} bytes into a buffer of {}", self.payload_max);
-        slot.0 = Address::from(to);
-        Some((&buffer[..len], &slot.0))
-    }
-
-    /// The buffer `next` gave is queued: it is not handed out again until released.
-    pub(super) fn keep(&mut self) {
-        self.used += 1;
-    }
-
-    /// The kernel is done with all of them.
-    pub(super) fn release_all(&mut self) {
-        self.used = 0;
     }
 }

@@ -7,6 +7,9 @@
 //! when the submit returns, and `CQE_SKIP_SUCCESS`, so that only failures come back: no completion need be awaited before a
 //! buffer is used again. Each socket has its own buffers, so that a flood at one costs no other a datagram.
 //!
+//! Datagrams of one turn to one destination leave as one batch (`outbox`, GSO); what came so is received as one and cut here
+//! (`message`, GRO). The ring's descriptor is not registered: the library forgets the registration from one call to the next.
+//!
 //! **Invariants.** A send buffer is reused only after the kernel took its entry. A receive buffer is the kernel's from
 //! `put_back` + `publish` until its completion, and ours from then until `put_back`. The completion ring has room for
 //! everything that can be outstanding, so it never overflows. The submission ring has room for every send buffer and every
@@ -19,6 +22,7 @@
 
 mod memory;
 mod message;
+mod outbox;
 mod setup;
 
 use std::io;
@@ -27,19 +31,47 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 
-use self::memory::{BufferRing, SendBuffers};
+use self::memory::BufferRing;
 use self::message::Shape;
-pub use self::setup::{BUFFERS_MAX, Features, PAYLOAD_MAX, SOCKETS_MAX, TaskWork, UringConfig, UringError};
+use self::outbox::Outbox;
+pub use self::setup::{
+    BUFFERS_MAX, Features, MERGING_BUFFERS_MAX, PAYLOAD_MAX, SOCKETS_MAX, TaskWork, UringConfig, UringError,
+};
 use super::backend::{Backend, Counters, Io, Received, SendRefused, SocketId};
 use super::clock;
 use super::net::Socket;
 use super::wake::Bell;
-use crate::protocol::LocalTime;
+use crate::protocol::{LocalTime, Span};
 
 const KIND_SHIFT: u32 = 32;
+/// In a send's data: its number of datagrams stands above its socket.
+const COUNT_SHIFT: u32 = 16;
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 const BELL: u64 = 3;
+
+/// When a receive that the kernel ended with an error is armed again: at once would be a system call every turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retry {
+    failures: u32,
+    at: LocalTime,
+}
+
+impl Retry {
+    /// The first pause; each failure without a datagram in between doubles it, to about a second.
+    const PAUSE: Span = Span::millis(1);
+    const DOUBLINGS_MAX: u32 = 10;
+
+    fn failed(&mut self, now: LocalTime) {
+        let pause = Self::PAUSE.get() << self.failures.min(Self::DOUBLINGS_MAX);
+        *self = Self { failures: self.failures.saturating_add(1), at: now.plus(Span::new(pause)) };
+    }
+
+    /// When it may be armed; `None`: now.
+    fn due(&self) -> Option<LocalTime> {
+        (self.failures > 0).then_some(self.at)
+    }
+}
 
 /// One of the core's sockets and what receives for it.
 #[derive(Debug)]
@@ -47,8 +79,11 @@ struct Port {
     socket: Socket,
     buffers: BufferRing,
     armed: bool,
+    retry: Retry,
     /// Buffers were put back and not published yet.
     unpublished: bool,
+    /// Datagrams of one turn to one destination leave as one batch, until the kernel refuses such a batch.
+    gathers: bool,
     /// The kernel's drop counter as last seen; it wraps.
     drops_seen: u32,
 }
@@ -58,7 +93,7 @@ pub struct Uring {
     // First, so that it is closed before the memory it uses is given back.
     ring: IoUring,
     ports: Vec<Port>,
-    sends: SendBuffers,
+    sends: Outbox,
     shape: Shape,
     bell: Bell,
     bell_armed: bool,
@@ -78,10 +113,20 @@ impl Uring {
         let shape = Shape::new();
         let mut ports = Vec::with_capacity(sockets.len());
         for (group, socket) in (0_u16..).zip(sockets) {
-            let buffers = BufferRing::new(&ring, group, config.receive_buffers, shape.buffer_len(config.payload_max))?;
-            ports.push(Port { socket, buffers, armed: false, unpublished: false, drops_seen: 0 });
+            let (count, payload) = config.receive(socket.merges());
+            let buffers = BufferRing::new(&ring, group, count, shape.buffer_len(payload))?;
+            let gathers = socket.gathers();
+            ports.push(Port {
+                socket,
+                buffers,
+                armed: false,
+                retry: Retry::default(),
+                unpublished: false,
+                gathers,
+                drops_seen: 0,
+            });
         }
-        let sends = SendBuffers::new(config.send_buffers, config.payload_max)?;
+        let sends = Outbox::new(config.send_buffers, config.payload_max)?;
         Ok(Self { ring, ports, sends, shape, bell, bell_armed: false, features, counters: Counters::default() })
     }
 
@@ -99,7 +144,8 @@ impl Uring {
     /// Queues what must be armed again: receives that ended, and the watch on the bell.
     fn arm(&mut self) {
         for place in 0..self.ports.len() {
-            if self.ports[place].armed {
+            let Port { armed, retry, .. } = self.ports[place];
+            if armed || retry.due().is_some_and(|at| clock::monotonic() < at) {
                 continue;
             }
             let index = u16::try_from(place).expect("`check` bounds the number of sockets");
@@ -123,8 +169,22 @@ impl Uring {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
+    /// Puts what was queued into the submission ring, which has room for all of it.
+    fn queue_sends(&mut self) {
+        while let Some((entry, socket, count)) = self.sends.entry() {
+            let data = (SEND << KIND_SHIFT) | (u64::from(count) << COUNT_SHIFT) | u64::from(socket.get());
+            if !self.push(&entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(data)) {
+                break;
+            }
+            self.sends.entry_queued();
+            self.counters.batches += u64::from(count > 1);
+            self.counters.batched += if count > 1 { u64::from(count) } else { 0 };
+        }
+    }
+
     /// One system call: submits everything queued, works off what is deferred, and sleeps if `until` says so.
     fn enter(&mut self, sleep: Option<Option<Duration>>) {
+        self.queue_sends();
         self.counters.enters += 1;
         let result = match sleep {
             None => self.submit(),
@@ -142,7 +202,7 @@ impl Uring {
                 "io_uring_enter refused a ring that it accepted at start: {error}"
             );
         }
-        if self.ring.submission().is_empty() {
+        if self.ring.submission().is_empty() && !self.sends.waits() {
             // Every queued send was taken, and `MSG_DONTWAIT` let none linger.
             self.sends.release_all();
         }
@@ -161,25 +221,33 @@ impl Uring {
         queue.taskrun() || queue.cq_overflow()
     }
 
-    fn send_failed(&mut self, errno: i32) {
+    /// A send of `count` datagrams failed. A batch that the kernel or the device cannot cut is the socket's last.
+    fn send_failed(&mut self, place: usize, count: u64, errno: i32) {
+        let uncut = [libc::EINVAL, libc::EIO, libc::EOPNOTSUPP, libc::EMSGSIZE];
+        if count > 1 && uncut.contains(&errno) {
+            self.counters.batches_refused += 1;
+            if let Some(port) = self.ports.get_mut(place) {
+                port.gathers = false;
+            }
+        }
         let counters = &mut self.counters;
-        counters.send_failed += 1;
+        counters.send_failed += count;
         match errno {
-            libc::ECONNREFUSED => counters.send_failed_refused += 1,
-            libc::EAGAIN => counters.send_failed_full += 1,
-            libc::ENOBUFS | libc::ENOMEM => counters.send_failed_no_memory += 1,
-            libc::EPERM | libc::EACCES => counters.send_failed_forbidden += 1,
-            libc::EMSGSIZE => counters.send_failed_too_long += 1,
+            libc::ECONNREFUSED => counters.send_failed_refused += count,
+            libc::EAGAIN => counters.send_failed_full += count,
+            libc::ENOBUFS | libc::ENOMEM => counters.send_failed_no_memory += count,
+            libc::EPERM | libc::EACCES => counters.send_failed_forbidden += count,
+            libc::EMSGSIZE => counters.send_failed_too_long += count,
             libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL => {
-                counters.send_failed_unreachable += 1;
+                counters.send_failed_unreachable += count;
             }
             _ => {}
         }
     }
 
-    /// A completion of a receive; `true` if a datagram was handed on.
-    fn received(&mut self, place: usize, done: &cqueue::Entry, take: &mut dyn FnMut(Received<'_>)) -> bool {
-        let Some(port) = self.ports.get_mut(place) else { return false };
+    /// A completion of a receive; how many datagrams were handed on.
+    fn received(&mut self, place: usize, done: &cqueue::Entry, take: &mut dyn FnMut(Received<'_>)) -> usize {
+        let Some(port) = self.ports.get_mut(place) else { return 0 };
         if !cqueue::more(done.flags()) {
             port.armed = false;
             self.counters.rearmed += 1;
@@ -188,19 +256,21 @@ impl Uring {
             Ok(length) => length,
             Err(_) if done.result() == -libc::ENOBUFS => {
                 self.counters.no_buffers += 1;
-                return false;
+                return 0;
             }
             Err(_) => {
                 self.counters.receive_failed += 1;
-                return false;
+                port.retry.failed(clock::monotonic());
+                return 0;
             }
         };
-        let Some(buffer) = cqueue::buffer_select(done.flags()) else { return false };
+        port.retry = Retry::default();
+        let Some(buffer) = cqueue::buffer_select(done.flags()) else { return 0 };
         let socket = SocketId::new(u16::try_from(place).expect("`check` bounds the number of sockets"));
         let handed = match self.shape.parse(port.buffers.filled(buffer, length), self.sends.payload_max()) {
             None => {
                 self.counters.malformed += 1;
-                false
+                0
             }
             Some(message) => {
                 if let Some(drops) = message.drops {
@@ -208,13 +278,16 @@ impl Uring {
                     port.drops_seen = drops;
                 }
                 self.counters.truncated += u64::from(message.truncated);
-                if !message.truncated {
+                let (mut handed, from, stamp) = (0, message.from, message.stamp);
+                for data in message.datagrams().take_while(|_| !message.truncated) {
                     self.counters.received += 1;
-                    self.counters.received_bytes += u64::try_from(message.data.len()).unwrap_or(0);
-                    self.counters.stamps_missing += u64::from(message.stamp.is_none());
-                    take(Received { socket, from: message.from, stamp: message.stamp, data: message.data });
+                    self.counters.received_bytes += u64::try_from(data.len()).unwrap_or(0);
+                    self.counters.stamps_missing += u64::from(stamp.is_none());
+                    take(Received { socket, from, stamp, data });
+                    handed += 1;
                 }
-                !message.truncated
+                self.counters.merged += if handed > 1 { u64::try_from(handed).unwrap_or(0) } else { 0 };
+                handed
             }
         };
         port.buffers.put_back(buffer);
@@ -242,31 +315,19 @@ impl Io for Uring {
             self.counters.send_refused += 1;
             return Err(SendRefused::NoSocket(socket));
         }
+        let gather = self.ports[socket.place()].gathers;
         if self.sends.is_full() {
             self.enter(None);
         }
-        let Some((data, address)) = self.sends.next(to, fill) else {
+        let Some(length) = self.sends.add(socket, to, gather, fill) else {
             self.counters.send_refused += 1;
             return Err(SendRefused::Full);
         };
-        if data.is_empty() {
+        if length == 0 {
             return Ok(());
         }
-        let length = u32::try_from(data.len()).expect("payloads are at most PAYLOAD_MAX");
-        let entry = opcode::Send::new(types::Fixed(u32::from(socket.get())), data.as_ptr(), length)
-            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-            .dest_addr(address.as_ptr())
-            .dest_addr_len(address.len())
-            .build()
-            .flags(squeue::Flags::SKIP_SUCCESS)
-            .user_data((SEND << KIND_SHIFT) | u64::from(socket.get()));
-        if !self.push(&entry) {
-            self.counters.send_refused += 1;
-            return Err(SendRefused::Full);
-        }
-        self.sends.keep();
         self.counters.sent += 1;
-        self.counters.sent_bytes += u64::from(length);
+        self.counters.sent_bytes += u64::try_from(length).unwrap_or(0);
         Ok(())
     }
 
@@ -296,10 +357,11 @@ impl Backend for Uring {
         let mut handed = 0;
         while handed < max {
             let Some(done) = self.ring.completion().next() else { break };
-            let place = usize::try_from(done.user_data() & u64::from(u32::MAX)).unwrap_or(usize::MAX);
+            let place = usize::from(u16::try_from(done.user_data() & u64::from(u16::MAX)).unwrap_or(u16::MAX));
+            let count = (done.user_data() >> COUNT_SHIFT) & u64::from(u16::MAX);
             match done.user_data() >> KIND_SHIFT {
-                RECEIVE => handed += usize::from(self.received(place, &done, take)),
-                SEND => self.send_failed(-done.result()),
+                RECEIVE => handed += self.received(place, &done, take),
+                SEND => self.send_failed(place, count, -done.result()),
                 _ => {
                     self.counters.rung += 1;
                     self.bell_armed &= cqueue::more(done.flags());
@@ -318,13 +380,15 @@ impl Backend for Uring {
     #[inline]
     fn flush(&mut self) {
         self.arm();
-        if !self.ring.submission().is_empty() || self.deferred() {
+        if self.sends.waits() || !self.ring.submission().is_empty() || self.deferred() {
             self.enter(None);
         }
     }
 
     fn wait(&mut self, until: Option<LocalTime>) {
         self.arm();
+        let retries = self.ports.iter().filter(|port| !port.armed).filter_map(|port| port.retry.due());
+        let until = retries.chain(until).min();
         let limit = match until {
             None | Some(LocalTime::NEVER) => None,
             Some(until) => {
@@ -349,12 +413,111 @@ impl Backend for Uring {
     }
 
     fn describe(&self) -> String {
-        self.features.to_string()
+        let mut text = self.features.to_string();
+        let (all, gathering) = (self.ports.len(), self.ports.iter().filter(|port| port.gathers).count());
+        text += match gathering {
+            _ if all == 0 => "",
+            0 => ", no gso (off or refused by kernel or device: datagrams leave singly)",
+            _ if gathering == all => " gso",
+            _ => " gso (on some sockets off or refused: there datagrams leave singly)",
+        };
+        if self.ports.iter().any(|port| port.socket.merges()) {
+            text += " gro";
+        }
+        text
     }
 }
 
 impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Uring").field("features", &self.features).field("ports", &self.ports).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Retry, Uring, UringConfig};
+    use crate::engine::backend::{Backend, Io, SocketId};
+    use crate::engine::clock;
+    use crate::engine::net::{Socket, SocketOptions};
+    use crate::engine::wake::Bell;
+    use crate::protocol::{LocalTime, Span};
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+
+    fn socket() -> Socket {
+        Socket::bind("127.0.0.1:0".parse().expect("an address"), SocketOptions::default()).expect("a port")
+    }
+
+    fn started(socket: Socket) -> Uring {
+        let bell = Bell::new().expect("an event descriptor");
+        let mut uring = Uring::new(UringConfig::default(), vec![socket], bell).expect("a ring");
+        uring.start().expect("the ring starts");
+        uring
+    }
+
+    fn turns(uring: &mut Uring, mut done: impl FnMut(&Uring) -> bool) {
+        let end = clock::monotonic().plus(Span::secs(10));
+        while !done(uring) {
+            assert!(clock::monotonic() < end, "nothing more after ten seconds: {:?}", uring.counters());
+            uring.wait(Some(clock::monotonic().plus(Span::millis(50))));
+            uring.receive(64, &mut |_| ());
+        }
+    }
+
+    #[test]
+    fn batch_that_cannot_be_cut_is_counted_and_the_socket_sends_singly_from_then_on() {
+        let socket = socket();
+        // Without a checksum to compute per segment the kernel cuts nothing: EINVAL, as from a device that cannot.
+        let (on, length) = (1_i32, libc::socklen_t::try_from(size_of::<i32>()).expect("four"));
+        let fd = socket.as_raw_fd();
+        // SAFETY: the value is an int and its length is given.
+        let status =
+            unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), length) };
+        assert_eq!(status, 0);
+        let mut uring = started(socket);
+        assert!(uring.describe().contains(" gso"), "{}", uring.describe());
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
+        let to = peer.local_addr().expect("an address");
+        let send = |uring: &mut Uring| {
+            (0..5).for_each(|_| uring.send_bytes(SocketId::new(0), to, b"datagram").expect("a buffer"));
+            uring.flush();
+        };
+        send(&mut uring);
+        turns(&mut uring, |uring| uring.counters().send_failed > 0);
+        assert_eq!((uring.counters().batches_refused, uring.counters().send_failed), (1, 5));
+        assert!(uring.describe().contains("no gso"), "{}", uring.describe());
+        send(&mut uring);
+        let mut buffer = [0; 16];
+        (0..5).for_each(|_| assert_eq!(peer.recv(&mut buffer).expect("a datagram"), 8));
+        assert_eq!((uring.counters().batches, uring.counters().send_failed), (1, 5));
+    }
+
+    #[test]
+    fn receive_that_cannot_work_is_tried_again_at_growing_distance_only() {
+        let socket = socket();
+        let nothing = std::fs::File::open("/dev/null").expect("a file that is no socket");
+        // SAFETY: both descriptors are open and owned here; the first now means a file that cannot receive.
+        let status = unsafe { libc::dup2(nothing.as_raw_fd(), socket.as_raw_fd()) };
+        assert!(status >= 0);
+        let mut uring = started(socket);
+        let begun = clock::monotonic();
+        turns(&mut uring, |uring| uring.counters().receive_failed >= 6);
+        // 1 + 2 + 4 + 8 + 16 ms lie between six failures.
+        assert!(clock::monotonic().since(begun) >= Span::millis(31));
+        let failed = uring.counters().receive_failed;
+        (0..100).for_each(|_| uring.flush());
+        assert!(uring.counters().receive_failed <= failed + 1, "turns do not bring failures: {:?}", uring.counters());
+    }
+
+    #[test]
+    fn pauses_double_up_to_about_a_second() {
+        let (mut retry, now) = (Retry::default(), LocalTime::new(5));
+        assert_eq!(retry.due(), None);
+        for failures in 0..40_u32 {
+            retry.failed(now);
+            assert_eq!(retry.due(), Some(now.plus(Span::millis(1 << failures.min(10)))));
+        }
     }
 }

@@ -12,8 +12,9 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::{IoUring, Probe, opcode};
 
-use super::memory::{BufferRing, SendBuffers};
+use super::memory::BufferRing;
 use super::message::Shape;
+use super::outbox::Outbox;
 use crate::engine::net::Socket;
 use crate::engine::wake::Bell;
 
@@ -23,6 +24,11 @@ pub const PAYLOAD_MAX: usize = 8_972;
 pub const SOCKETS_MAX: usize = 64;
 /// Most receive buffers of one socket, and most send buffers: what the kernel's rings take.
 pub const BUFFERS_MAX: u16 = 1 << 15;
+
+/// Most receive buffers of a socket that receives several datagrams as one.
+pub const MERGING_BUFFERS_MAX: u16 = 64;
+/// Longest payload of several datagrams received as one.
+const MERGED_MAX: usize = 65_535;
 
 const _: () = assert!(SOCKETS_MAX * (BUFFERS_MAX as usize + 2) < u32::MAX as usize);
 
@@ -45,12 +51,26 @@ impl Default for UringConfig {
 }
 
 impl UringConfig {
-    /// Bytes of memory a ring over `sockets` sockets takes; socket buffers are the kernel's and come on top.
+    /// Receive buffers of a socket and the payload each is for: fewer and longer ones where datagrams come merged.
+    pub(super) fn receive(&self, merges: bool) -> (u16, usize) {
+        if merges {
+            (self.receive_buffers.min(MERGING_BUFFERS_MAX), MERGED_MAX)
+        } else {
+            (self.receive_buffers, self.payload_max)
+        }
+    }
+
+    /// Bytes of memory a ring over `sockets` sockets takes at most; socket buffers are the kernel's and come on top. A socket
+    /// that receives merged ([`crate::engine::net::Coalesce::Both`]) has 64 buffers of 64 KiB, one that does not the
+    /// configured ones: the larger is counted.
     #[must_use]
     pub fn bytes(&self, sockets: usize) -> usize {
-        let receive = BufferRing::bytes(self.receive_buffers, Shape::new().buffer_len(self.payload_max));
+        let receive = |merges| {
+            let (count, payload) = self.receive(merges);
+            BufferRing::bytes(count, Shape::new().buffer_len(payload))
+        };
         let rings = 64 * self.submissions() as usize + 16 * self.completions(sockets) as usize;
-        sockets * receive + SendBuffers::bytes(self.send_buffers, self.payload_max) + rings
+        sockets * receive(true).max(receive(false)) + Outbox::bytes(self.send_buffers, self.payload_max) + rings
     }
 
     pub(super) fn check(&self, sockets: usize) -> Result<(), UringError> {
@@ -262,6 +282,6 @@ mod tests {
     fn stated_memory_covers_the_buffers() {
         let config = UringConfig::default();
         assert!(config.bytes(2) >= 2 * 512 * 1_472 + 256 * 1_472);
-        assert!(config.bytes(2) < 3 << 20);
+        assert!(config.bytes(2) >= 2 * 64 * 65_535 && config.bytes(2) < 10 << 20);
     }
 }
