@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use super::assembly::Assembly;
 use super::counts::Counts;
+use crate::engine::backend::Counters as IoCounters;
 use crate::engine::clock;
 use crate::protocol::machine::Event;
 use crate::protocol::{Instance, LocalTime, ServerId, Span};
@@ -104,8 +105,16 @@ pub fn follow(mut server: Assembly, signals: &Arc<AtomicUsize>) -> End {
 
 fn end(server: Assembly, asked_at: Option<LocalTime>) -> End {
     let (counts, forced) = (server.counts, server.stop.is_forced());
-    let died = server.cores.into_iter().map(crate::engine::cores::Running::join).any(|core| core.is_err());
-    info!("counted: {counts}");
+    let cores: Vec<_> = server.cores.into_iter().map(crate::engine::cores::Running::join).collect();
+    let died = cores.iter().any(Result::is_err);
+    let mut io = String::new();
+    for (at, name) in IoCounters::NAMES.iter().enumerate() {
+        let sum: u64 = cores.iter().flatten().map(|core| core.io.values()[at]).sum();
+        if sum > 0 {
+            io = format!("{io} io_{name}={sum}");
+        }
+    }
+    info!("counted: {counts}{io}");
     if died || asked_at.is_none() {
         error!("a core ended by itself");
         return End::Died;
