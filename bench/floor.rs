@@ -7,5 +7,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    support::main(support::Bench::Floor)
+    support::main(env!("CARGO_CRATE_NAME"))
 }

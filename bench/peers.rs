@@ -7,5 +7,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    support::main(support::Bench::Peers)
+    support::main(env!("CARGO_CRATE_NAME"))
 }

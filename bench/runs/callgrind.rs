@@ -49,7 +49,10 @@ pub(super) fn read(text: &str) -> Counted {
     let mut counted = Counted::default();
     let mut called = false;
     for line in text.lines() {
-        if let Some((key, value)) = line.split_once('=').filter(|(key, _)| !key.starts_with(['+', '-', '*']) && !key.starts_with(|c: char| c.is_ascii_digit())) {
+        if let Some((key, value)) = line
+            .split_once('=')
+            .filter(|(key, _)| !key.starts_with(['+', '-', '*']) && !key.starts_with(|c: char| c.is_ascii_digit()))
+        {
             match key {
                 "fl" | "fi" | "fe" => file = files.read(value),
                 "fn" => function = functions.read(value),
@@ -63,7 +66,9 @@ pub(super) fn read(text: &str) -> Counted {
         if !line.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '*')) {
             continue;
         }
-        let Some(cost) = line.split_ascii_whitespace().nth(1).and_then(|cost| cost.parse::<u64>().ok()) else { continue };
+        let Some(cost) = line.split_ascii_whitespace().nth(1).and_then(|cost| cost.parse::<u64>().ok()) else {
+            continue;
+        };
         *counted.inclusive.entry(function.clone()).or_insert(0) += cost;
         if !called {
             counted.total += cost;

@@ -83,7 +83,8 @@ impl Corosync {
         serde_json::from_str(&text("out")).map_err(|_| {
             let log = text("log");
             let last: Vec<&str> = log.lines().rev().take(3).collect();
-            format!("node {node} gave no figures: {} {} {}", file(self.0.path(), "log"), text("error"), last.join("; ")).into()
+            format!("node {node} gave no figures: {} {} {}", file(self.0.path(), "log"), text("error"), last.join("; "))
+                .into()
         })
     }
 }

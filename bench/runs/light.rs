@@ -50,8 +50,10 @@ pub(in crate::support) fn run(args: &Args) -> Result<Found, Failure> {
         ("cpu", "cpu_us", Some(1.5)),
         ("longest_gap", "longest_gap_ms", None),
     ];
-    let ratios: Map<String, Value> =
-        compared.iter().map(|(name, figure, target)| ((*name).to_owned(), against(ratios(&pairs, figure), *target))).collect();
+    let ratios: Map<String, Value> = compared
+        .iter()
+        .map(|(name, figure, target)| ((*name).to_owned(), against(ratios(&pairs, figure), *target)))
+        .collect();
     let figures = Map::from_iter([
         ("rate_per_s".to_owned(), json!(RATE)),
         ("pairs".to_owned(), json!(pairs.len())),

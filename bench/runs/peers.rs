@@ -47,7 +47,8 @@ pub(in crate::support) fn run(args: &Args) -> Result<Found, Failure> {
     let (redis, corosync) = (Redis::start(), Corosync::start());
     let mut floor = Floor::commit(3)?;
     let mut engine = String::new();
-    let (mut ordains, mut redises, mut corosyncs, mut floors) = (Runs::default(), Runs::default(), Runs::default(), Vec::new());
+    let (mut ordains, mut redises, mut corosyncs, mut floors) =
+        (Runs::default(), Runs::default(), Runs::default(), Vec::new());
     for _ in 0..rounds {
         floors.push(floor.open(RATE, duration)?);
         ordain(&mut ordains, duration, &mut engine)?;
@@ -65,22 +66,30 @@ pub(in crate::support) fn run(args: &Args) -> Result<Found, Failure> {
         }
     }
     let mut figures = Map::new();
-    figures.insert("ordain".to_owned(), json!({
-        "answers": "order number and two participants' numbers with a history of one, held by a majority of three",
-        "runs": ordains.json(),
-    }));
+    figures.insert(
+        "ordain".to_owned(),
+        json!({
+            "answers": "order number and two participants' numbers with a history of one, held by a majority of three",
+            "runs": ordains.json(),
+        }),
+    );
     figures.insert("redis".to_owned(), redis.as_ref().map_or_else(unavailable, |redis| json!({
         "version": redis.version(),
         "answers": "one process in memory, no disk: INCR one number; script: a number and two participants', no history",
         "load": "redis-benchmark, 50 connections, closed loop",
         "runs": redises.json(),
     })));
-    figures.insert("corosync".to_owned(), corosync.as_ref().map_or_else(unavailable, |corosync| json!({
-        "version": corosync.version(),
-        "answers": "64 bytes delivered to the sender in the agreed order, perhaps held by one node; no number",
-        "load": "a client at each of three nodes in the real-time class, udpu, no encryption, default token",
-        "runs": corosyncs.json(),
-    })));
+    figures.insert(
+        "corosync".to_owned(),
+        corosync.as_ref().map_or_else(unavailable, |corosync| {
+            json!({
+                "version": corosync.version(),
+                "answers": "64 bytes delivered to the sender in the agreed order, perhaps held by one node; no number",
+                "load": "a client at each of three nodes in the real-time class, udpu, no encryption, default token",
+                "runs": corosyncs.json(),
+            })
+        }),
+    );
     figures.insert("ratios".to_owned(), ratios(&ordains, &redises, &corosyncs));
     Ok(Found { engine, waiting: "park", floor: json!({"commit": spreads(&floors)}), figures })
 }
@@ -120,8 +129,8 @@ fn ratios(ordain: &Runs, redis: &Runs, corosync: &Runs) -> Value {
         }))
     };
     let with = |spread: Spread, bound: &str, target: f64| {
-        let reached = spread.runs > 0
-            && if bound == "target_min" { spread.median >= target } else { spread.median <= target };
+        let reached =
+            spread.runs > 0 && if bound == "target_min" { spread.median >= target } else { spread.median <= target };
         json!({"found": spread, bound: target, "reached": reached})
     };
     json!({

@@ -14,8 +14,7 @@ use crate::support::figures::Figures;
 use crate::support::process::{self, Meter, Process};
 
 /// A global number, then the next number of each participant.
-const SCRIPT: &str =
-    "return {redis.call('INCR', KEYS[1]), redis.call('INCR', KEYS[2]), redis.call('INCR', KEYS[3])}";
+const SCRIPT: &str = "return {redis.call('INCR', KEYS[1]), redis.call('INCR', KEYS[2]), redis.call('INCR', KEYS[3])}";
 /// Connections.
 const CLIENTS: &str = "50";
 /// A run that takes longer is ended.
@@ -82,9 +81,7 @@ impl Redis {
         command.args(["-n", &requests.to_string(), "-r", "1000", "--csv"]);
         match asked {
             Asked::Incr => command.args(["INCR", "order"]),
-            Asked::Script => {
-                command.args(["EVALSHA", &self.script, "3", "order", "p:__rand_int__", "q:__rand_int__"])
-            }
+            Asked::Script => command.args(["EVALSHA", &self.script, "3", "order", "p:__rand_int__", "q:__rand_int__"]),
         };
         let (meter, children) = (Meter::start(vec![self.server.pid()]), process::children_us());
         let mut load = Process::start(&mut command, &log)?;
@@ -110,8 +107,12 @@ fn read(csv: &str) -> Result<Figures, Failure> {
     let failed = || format!("redis-benchmark said: {csv}");
     // The name of the test may hold commas; the seven figures are the last seven fields.
     let row = csv.lines().rfind(|line| line.starts_with('"')).ok_or_else(failed)?;
-    let fields: Vec<f64> =
-        row.rsplit(',').take(7).map(|field| field.trim_matches('"').parse()).collect::<Result<_, _>>().map_err(|_| failed())?;
+    let fields: Vec<f64> = row
+        .rsplit(',')
+        .take(7)
+        .map(|field| field.trim_matches('"').parse())
+        .collect::<Result<_, _>>()
+        .map_err(|_| failed())?;
     let [_, p99, _, p50, _, _, per_s] = fields[..] else { return Err(failed().into()) };
     Ok(Figures::from([("per_s", per_s), ("p50_us", p50 * 1e3), ("p99_us", p99 * 1e3)]))
 }

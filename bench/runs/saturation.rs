@@ -116,9 +116,10 @@ pub(in crate::support) fn run(args: &Args) -> Result<Found, Failure> {
     let best = best(&points);
     let peak = best.map_or(0.0, |best| best.median("ordered_per_s"));
     let shares: &[f64] = if args.quick { &[0.1, 0.5] } else { &[0.1, 0.25, 0.5, 0.75] };
-    let mut below: Vec<Point> = shares.iter().map(|share| {
-        Point::new(format!("at_{share}_of_peak"), 3, PLAIN, Offer::Rate((peak * share).max(1_000.0)))
-    }).collect();
+    let mut below: Vec<Point> = shares
+        .iter()
+        .map(|share| Point::new(format!("at_{share}_of_peak"), 3, PLAIN, Offer::Rate((peak * share).max(1_000.0))))
+        .collect();
     for _ in 0..rounds.min(3) {
         for point in &mut below {
             point.run(duration, &mut engine)?;
@@ -162,28 +163,39 @@ fn summary(points: &[Point], below: &[Point], singles: &[(Figures, Figures)]) ->
     let calls = counted.map_or_else(|| Spread::of([]), |point| spread(&point.runs, "server_syscalls"));
     let single = ratios(singles, "per_s");
     let cost = |point: &Point| (point.name.clone(), json!(spread(&point.runs, "cpu_us")));
-    let cost_by_rate: Map<String, Value> = below.iter().map(cost).chain(best.map(|best| ("at_peak".to_owned(), cost(best).1))).collect();
+    let cost_by_rate: Map<String, Value> =
+        below.iter().map(cost).chain(best.map(|best| ("at_peak".to_owned(), cost(best).1))).collect();
     let by_servers = |n: u8| {
         let name = if n == 3 { format!("window_{}", WINDOW * 64) } else { format!("servers_{n}") };
         named(points, &name).map(|point| {
-            (n.to_string(), json!({"ordered_per_s": spread(&point.runs, "ordered_per_s"), "cpu_us": spread(&point.runs, "cpu_us")}))
+            (
+                n.to_string(),
+                json!({"ordered_per_s": spread(&point.runs, "ordered_per_s"), "cpu_us": spread(&point.runs, "cpu_us")}),
+            )
         })
     };
     Map::from_iter([
-        ("best".to_owned(), json!(best.map(|best| json!({
-            "point": best.name,
-            "ordered_per_s": spread(&best.runs, "ordered_per_s"),
-            "p50_us": spread(&best.runs, "service_p50_us"),
-            "cpu_us": spread(&best.runs, "cpu_us"),
-            "peer_datagrams": spread(&best.runs, "peer_datagrams"),
-        })))),
+        (
+            "best".to_owned(),
+            json!(best.map(|best| json!({
+                "point": best.name,
+                "ordered_per_s": spread(&best.runs, "ordered_per_s"),
+                "p50_us": spread(&best.runs, "service_p50_us"),
+                "cpu_us": spread(&best.runs, "cpu_us"),
+                "peer_datagrams": spread(&best.runs, "peer_datagrams"),
+            }))),
+        ),
         ("ordered_per_s".to_owned(), least(best, "ordered_per_s", 600_000.0)),
         ("three_participants_history_four".to_owned(), least(named(points, "three_four"), "ordered_per_s", 350_000.0)),
         ("acks_riding".to_owned(), least(best, "acks_riding", 0.95)),
-        ("server_syscalls_at_100000".to_owned(),
-            json!({"found": calls, "target_max": 0.2, "reached": calls.median > 0.0 && calls.median < 0.2})),
-        ("one_a_datagram_to_echo".to_owned(),
-            json!({"found": single, "target_min": 0.6, "reached": single.median >= 0.6})),
+        (
+            "server_syscalls_at_100000".to_owned(),
+            json!({"found": calls, "target_max": 0.2, "reached": calls.median > 0.0 && calls.median < 0.2}),
+        ),
+        (
+            "one_a_datagram_to_echo".to_owned(),
+            json!({"found": single, "target_min": 0.6, "reached": single.median >= 0.6}),
+        ),
         ("cpu_us_by_rate".to_owned(), Value::Object(cost_by_rate)),
         ("by_servers".to_owned(), Value::Object([3, 5, 7].into_iter().filter_map(by_servers).collect())),
     ])

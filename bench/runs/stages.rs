@@ -55,10 +55,26 @@ const STAGES: [&str; 6] =
 /// What part of the source belongs to what part of the work.
 const PARTS: [(&str, &[&str]); 9] = [
     ("seal_and_open", &["siphasher", "src/wire/auth.rs", "src/wire/envelope.rs"]),
-    ("parse_request", &["src/wire/client.rs", "src/wire/participants.rs", "src/server/ingress.rs", "src/server/slots.rs"]),
-    ("stamp_and_frame", &["src/wire/builder.rs", "src/protocol/hlc.rs", "src/protocol/inflight.rs", "src/protocol/machine.rs"]),
+    (
+        "parse_request",
+        &["src/wire/client.rs", "src/wire/participants.rs", "src/server/ingress.rs", "src/server/slots.rs"],
+    ),
+    (
+        "stamp_and_frame",
+        &["src/wire/builder.rs", "src/protocol/hlc.rs", "src/protocol/inflight.rs", "src/protocol/machine.rs"],
+    ),
     ("accept_frame", &["src/wire/frame.rs", "src/protocol/stream.rs", "src/protocol/store.rs"]),
-    ("header_make_and_take", &["src/wire/header.rs", "src/wire/peer.rs", "src/protocol/acks.rs", "src/protocol/normal.rs", "src/protocol/config.rs", "src/protocol/repair.rs"]),
+    (
+        "header_make_and_take",
+        &[
+            "src/wire/header.rs",
+            "src/wire/peer.rs",
+            "src/protocol/acks.rs",
+            "src/protocol/normal.rs",
+            "src/protocol/config.rs",
+            "src/protocol/repair.rs",
+        ],
+    ),
     ("merge_and_ledger", &["src/protocol/merge.rs", "src/protocol/ledger/"]),
     ("answer_encode", &["src/wire/answer.rs", "src/server/order.rs"]),
     ("rings_and_bytes", &["src/engine/", "src/wire/bytes.rs", "src/server/counts.rs", "src/protocol/mod.rs"]),
@@ -83,7 +99,12 @@ struct Net {
 }
 
 impl Io for Net {
-    fn send(&mut self, socket: SocketId, to: SocketAddr, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<(), SendRefused> {
+    fn send(
+        &mut self,
+        socket: SocketId,
+        to: SocketAddr,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Result<(), SendRefused> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.resize(PAYLOAD_DEFAULT, 0);
         let len = fill(&mut buffer);
@@ -209,7 +230,9 @@ impl Driver {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 let formed = self.hosts.iter().filter(|host| host.counts.member.get() == 1).count();
-                return Err(format!("{formed} servers formed an instance, {} sessions", self.client.sessions_open()).into());
+                return Err(
+                    format!("{formed} servers formed an instance, {} sessions", self.client.sessions_open()).into()
+                );
             }
         }
         let goal = self.answered + 2_000;
@@ -235,8 +258,8 @@ impl Driver {
         let start = clock::monotonic();
         client_ask(self, start, requests);
         let mut at = self.spend(0, start);
+        self.route(0);
         for place in 0..self.hosts.len() {
-            self.route();
             at = clock::monotonic();
             let (now, host, net) = (Now::read(), &mut self.hosts[place], &mut self.net);
             ingress_datagram(host, now, net);
@@ -249,9 +272,9 @@ impl Driver {
             at = self.spend(4, at);
             let (host, net) = (&mut self.hosts[place], &mut self.net);
             order_turn(host, now, net);
-            at = self.spend(3, at);
+            self.spend(3, at);
+            self.route(place);
         }
-        self.route();
         at = at.max(clock::monotonic());
         client_answer(self, at);
         self.spend(5, at);
@@ -263,16 +286,15 @@ impl Driver {
         now
     }
 
-    /// Carries what was sent to whom it is for.
-    fn route(&mut self) {
-        // The sender is known by whose turn it was; here by the order of places, so addresses are looked up.
+    /// Carries what was sent to whom it is for; answers come from the server whose turn it was.
+    fn route(&mut self, sender: usize) {
         while let Some((socket, to, datagram)) = self.net.sent.pop_front() {
             self.datagrams += 1;
             if to == CLIENT {
-                self.answers.push((0, datagram));
+                self.answers.push((sender, datagram));
             } else if let Some(host) = (0..self.hosts.len()).find(|place| peer_address(*place).ip() == to.ip()) {
                 if socket == PEERS {
-                    self.hosts[host].from_peers.push((to, datagram));
+                    self.hosts[host].from_peers.push((peer_address(sender), datagram));
                 } else {
                     self.hosts[host].from_clients.push(datagram);
                 }
@@ -286,7 +308,8 @@ fn client_ask(driver: &mut Driver, now: LocalTime, requests: usize) {
     let Driver { client, net, plan, asked, .. } = driver;
     for _ in 0..requests {
         let first = u32::try_from(*asked % 997).unwrap_or(0);
-        let ids: [NodeId; 3] = std::array::from_fn(|at| NodeId::new(1 + first + u32::try_from(at).unwrap_or(0) * 1_000));
+        let ids: [NodeId; 3] =
+            std::array::from_fn(|at| NodeId::new(1 + first + u32::try_from(at).unwrap_or(0) * 1_000));
         let tx = TxId::new(u128::from(*asked).to_be_bytes());
         let ask = Ask { tx, participants: &ids[..plan.participants.min(3)], depth: plan.history, user: 0 };
         if client.submit(now, &ask).is_err() {
@@ -349,7 +372,9 @@ fn measured_rounds(driver: &mut Driver) {
 /// The driver as a process of its own: entries, servers, requests a datagram, participants, history.
 pub(in crate::support) fn driver(arguments: &[String]) -> Result<(), Failure> {
     let numbers: Vec<usize> = arguments.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let [entries, servers, per_datagram, participants, history] = numbers[..] else { return Err("five numbers".into()) };
+    let [entries, servers, per_datagram, participants, history] = numbers[..] else {
+        return Err("five numbers".into());
+    };
     let plan = Plan { entries, servers, per_datagram, participants, history: u8::try_from(history)? };
     let mut driver = Driver::new(plan)?;
     driver.prepare()?;
@@ -402,9 +427,9 @@ impl Plan {
         }
         drop(run);
         let said = std::fs::read_to_string(&log)?;
-        let entries = said.lines().find_map(|line| {
-            serde_json::from_str::<Value>(line.get(line.find('{')?..)?).ok()?["entries"].as_f64()
-        });
+        let entries = said
+            .lines()
+            .find_map(|line| serde_json::from_str::<Value>(line.get(line.find('{')?..)?).ok()?["entries"].as_f64());
         let entries = entries.ok_or_else(|| format!("callgrind said: {said}"))?;
         let text = std::fs::read_to_string(&out)?;
         Ok(Some(by_stage_and_part(&callgrind::read(&text), entries)))
@@ -421,7 +446,8 @@ fn by_stage_and_part(counted: &callgrind::Counted, entries: f64) -> Value {
         let rest = if file.contains("bench/") { "driver" } else { "library_and_copying" };
         *parts.entry(part.unwrap_or(rest)).or_insert(0) += value;
     }
-    let parts: Map<String, Value> = parts.into_iter().map(|(name, value)| (name.to_owned(), per_entry(value))).collect();
+    let parts: Map<String, Value> =
+        parts.into_iter().map(|(name, value)| (name.to_owned(), per_entry(value))).collect();
     json!({"total": per_entry(counted.total), "by_stage": stages, "by_part": parts})
 }
 
@@ -449,12 +475,15 @@ pub(in crate::support) fn run(args: &Args) -> Result<Found, Failure> {
     let mut figures = Map::new();
     for ((name, plan), times) in shapes.iter().zip(&times) {
         let instructions = Plan { entries: counted, ..*plan }.instructions()?;
-        figures.insert((*name).to_owned(), json!({
-            "servers": plan.servers, "participants": plan.participants, "history": plan.history,
-            "ns_an_entry": spreads(times),
-            "instructions_an_entry": instructions.unwrap_or_else(
-                || json!({"unavailable": "valgrind is not installed: times only; apt-get install valgrind"})),
-        }));
+        figures.insert(
+            (*name).to_owned(),
+            json!({
+                "servers": plan.servers, "participants": plan.participants, "history": plan.history,
+                "ns_an_entry": spreads(times),
+                "instructions_an_entry": instructions.unwrap_or_else(
+                    || json!({"unavailable": "valgrind is not installed: times only; apt-get install valgrind"})),
+            }),
+        );
     }
     let floor = json!("none: no sockets, no sleep");
     Ok(Found { engine: "memory: the roles without sockets".to_owned(), waiting: "none", floor, figures })

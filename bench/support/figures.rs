@@ -29,7 +29,8 @@ impl Spread {
             return Self { median: 0.0, min: 0.0, max: 0.0, runs: 0 };
         };
         let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
         Self { median: round(median), min: round(*min), max: round(*max), runs: sorted.len() }
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn node(arguments: &[String]) -> Result<(), Failure> {
         {
             for (to, message) in out.drain(..) {
                 // What finds no buffer is lost, and counted by the client.
-                drop(ring.send(ONE, to, &mut |buffer| message.write(buffer)));
+                let _refused = ring.send(ONE, to, &mut |buffer| message.write(buffer)).is_err();
             }
         }
         if ring.more() {
@@ -333,7 +333,11 @@ fn server(number: u64, servers: usize) -> ServerId {
 fn ready(log: &Path) -> Result<(), Failure> {
     let said = || std::fs::read_to_string(log).unwrap_or_default();
     let ready = process::wait_for(PATIENCE, || said().contains("ready") || said().contains("floor-node:"));
-    if ready && said().contains("ready") { Ok(()) } else { Err(format!("a floor node did not start: {}", said()).into()) }
+    if ready && said().contains("ready") {
+        Ok(())
+    } else {
+        Err(format!("a floor node did not start: {}", said()).into())
+    }
 }
 
 /// Rate, latencies, longest gap, processor time.

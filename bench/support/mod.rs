@@ -23,16 +23,6 @@ use serde_json::{Map, Value, json};
 /// Anything that ends a benchmark.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
-/// Which benchmark a program is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bench {
-    Floor,
-    Light,
-    Saturation,
-    Stages,
-    Peers,
-}
-
 /// What every benchmark takes. Text for people is not printed: the object is, on one line or indented.
 #[derive(Clone, Debug, Parser)]
 #[command(about = "Prints one JSON object", bin_name = "cargo bench --bench NAME --")]
@@ -72,7 +62,7 @@ pub(crate) struct Found {
 
 /// A benchmark from its command line to its object on stdout. The same program also serves as a process of the floor
 /// and of the stages, when its first argument says so.
-pub(crate) fn main(bench: Bench) -> ExitCode {
+pub(crate) fn main(bench: &str) -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let done = match arguments.get(1).map(String::as_str) {
         Some(floor::NODE) => floor::node(&arguments[2..]),
@@ -83,24 +73,25 @@ pub(crate) fn main(bench: Bench) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Nobody is left to tell if stderr is closed.
-            drop(writeln!(io::stderr(), "{bench:?}: {failure}"));
+            drop(writeln!(io::stderr(), "{bench}: {failure}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(bench: Bench, args: &Args) -> Result<(), Failure> {
+fn run(bench: &str, args: &Args) -> Result<(), Failure> {
     let machine = process::Machine::now();
     let found = match bench {
-        Bench::Floor => runs::floor::run(args)?,
-        Bench::Light => runs::light::run(args)?,
-        Bench::Saturation => runs::saturation::run(args)?,
-        Bench::Stages => runs::stages::run(args)?,
-        Bench::Peers => runs::peers::run(args)?,
+        "floor" => runs::floor::run(args)?,
+        "light" => runs::light::run(args)?,
+        "saturation" => runs::saturation::run(args)?,
+        "stages" => runs::stages::run(args)?,
+        "peers" => runs::peers::run(args)?,
+        other => return Err(format!("no such benchmark: {other}").into()),
     };
     let mut object = json!({
         "schema": 1,
-        "bench": format!("{bench:?}").to_lowercase(),
+        "bench": bench,
         "quick": args.quick,
         "commit": output_of("git", &["describe", "--always", "--dirty", "--abbrev=40"]),
         "kernel": output_of("uname", &["-r"]),

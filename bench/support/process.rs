@@ -92,10 +92,13 @@ pub(crate) fn wait_for(patience: Span, mut done: impl FnMut() -> bool) -> bool {
 /// Nanoseconds of processor a process has used, all its living threads together.
 pub(crate) fn cpu_ns(pid: &str) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    threads.flatten().map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    }).sum()
+    threads
+        .flatten()
+        .map(|thread| {
+            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+        })
+        .sum()
 }
 
 /// Resident memory of a process in MB, the most it ever had.
