@@ -43,6 +43,7 @@ node() {
         sleep 0.2
     done
     kill -9 $daemon
+    wait $daemon 2> /dev/null || true
 }
 
 if [ "${5:-}" ]; then node "$5"; exit; fi

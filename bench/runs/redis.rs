@@ -17,6 +17,8 @@ use crate::support::process::{self, Meter, Process};
 const SCRIPT: &str = "return {redis.call('INCR', KEYS[1]), redis.call('INCR', KEYS[2]), redis.call('INCR', KEYS[3])}";
 /// Connections.
 const CLIENTS: &str = "50";
+/// Requests of the first run.
+const FIRST: u64 = 8_000;
 /// A run that takes longer is ended.
 const RUN_MAX: Span = Span::secs(60);
 
@@ -73,8 +75,16 @@ impl Redis {
         crate::support::output_of("redis-cli", &all)
     }
 
-    /// `requests` in all over fifty connections, `pipelined` on each at once.
-    pub(super) fn run(&self, asked: Asked, pipelined: u32, requests: u64) -> Result<Figures, Failure> {
+    /// For about so many seconds over fifty connections, `pipelined` on each at once; a short run before tells how many
+    /// requests that is.
+    pub(super) fn run(&self, asked: Asked, pipelined: u32, seconds: f64) -> Result<Figures, Failure> {
+        let first = self.requests(asked, pipelined, FIRST)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "requests of some seconds")]
+        let requests = (first["per_s"] * seconds) as u64;
+        self.requests(asked, pipelined, requests.max(FIRST))
+    }
+
+    fn requests(&self, asked: Asked, pipelined: u32, requests: u64) -> Result<Figures, Failure> {
         let log: PathBuf = self.dir.path().join("run");
         let mut command = process::command("redis-benchmark");
         command.args(["-p", &self.port.to_string(), "-c", CLIENTS, "-P", &pipelined.to_string()]);
