@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Rounds of everything that is interleaved
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) rounds: Option<u32>,
+    /// Be another of the benchmarks: they are one program
+    #[arg(long, hide = true, value_name = "NAME")]
+    be: Option<String>,
     /// What cargo adds
     #[arg(long, hide = true)]
     bench: bool,
@@ -80,6 +83,7 @@ pub(crate) fn main(bench: &str) -> ExitCode {
 }
 
 fn run(bench: &str, args: &Args) -> Result<(), Failure> {
+    let bench = args.be.as_deref().unwrap_or(bench);
     let machine = process::Machine::now();
     let found = match bench {
         "floor" => runs::floor::run(args)?,
