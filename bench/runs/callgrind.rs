@@ -1,11 +1,14 @@
 //! Reads what callgrind counted: instructions by function, with what it called, and by source file.
 //!
 //! **Why by file too.** The compiler inlines; a line keeps the file it was written in, so what a part of the source costs
-//! is known even where its functions have vanished into others. Lines of the standard library are counted where they
-//! were inlined, under their own file.
+//! is known even where its functions have vanished into others. A line of the standard library inlined into a function
+//! counts for the file of the line before it there.
 //! **Limits**: one thread, one kind of event. Source: valgrind's "Callgrind format specification".
 
 use std::collections::{BTreeMap, HashMap};
+
+/// In place of a file: the functions that copy, fill and compare memory.
+pub(super) const COPYING: &str = "copying";
 
 /// Instructions by function and by file.
 #[derive(Debug, Default)]
@@ -19,9 +22,9 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Of the functions whose name holds all of `parts`, inclusive; 0 if none does.
-    pub(super) fn of(&self, parts: &[&str]) -> u64 {
-        let matching = self.inclusive.iter().filter(|(name, _)| parts.iter().all(|part| name.contains(part)));
+    /// Of the function whose path ends so, inclusive; 0 if there is none.
+    pub(super) fn of(&self, end: &str) -> u64 {
+        let matching = self.inclusive.iter().filter(|(name, _)| name.ends_with(end));
         matching.map(|(_, count)| *count).sum()
     }
 }
@@ -47,7 +50,7 @@ pub(super) fn read(text: &str) -> Counted {
     let (mut files, mut functions) = (Names::default(), Names::default());
     let (mut file, mut function) = (String::new(), String::new());
     let mut counted = Counted::default();
-    let mut called = false;
+    let (mut called, mut home) = (false, String::new());
     for line in text.lines() {
         if let Some((key, value)) = line
             .split_once('=')
@@ -55,7 +58,10 @@ pub(super) fn read(text: &str) -> Counted {
         {
             match key {
                 "fl" | "fi" | "fe" => file = files.read(value),
-                "fn" => function = functions.read(value),
+                "fn" => {
+                    function = functions.read(value);
+                    home = if is_library(&file) { String::new() } else { file.clone() };
+                }
                 "cfn" => drop(functions.read(value)),
                 "cfi" | "cfl" => drop(files.read(value)),
                 "calls" => called = true,
@@ -72,9 +78,18 @@ pub(super) fn read(text: &str) -> Counted {
         *counted.inclusive.entry(function.clone()).or_insert(0) += cost;
         if !called {
             counted.total += cost;
-            *counted.by_file.entry(file.clone()).or_insert(0) += cost;
+            if !is_library(&file) {
+                home.clone_from(&file);
+            }
+            let copies = ["memcpy", "memmove", "memset", "memcmp", "bcmp"].iter().any(|name| function.contains(name));
+            let place = if copies { COPYING.to_owned() } else { home.clone() };
+            *counted.by_file.entry(place).or_insert(0) += cost;
         }
         called = false;
     }
     counted
+}
+
+fn is_library(file: &str) -> bool {
+    file.contains("/rustc/") || file.contains("library/core/") || file.contains("library/std/")
 }

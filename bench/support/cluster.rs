@@ -54,7 +54,9 @@ impl Counts {
             if let Some((name, value)) = pair.split_once('=')
                 && let Ok(value) = value.parse::<u64>()
             {
-                *self.0.entry(name.to_owned()).or_insert(0) += value;
+                // Gauges are among them, such as the instance, whose sum means nothing.
+                let sum = self.0.entry(name.to_owned()).or_insert(0);
+                *sum = sum.saturating_add(value);
             }
         }
     }

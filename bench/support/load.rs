@@ -70,8 +70,9 @@ pub(crate) fn open(cluster: &Cluster, shape: Shape, rate: f64, duration: Span) -
 /// off. Latency is the service time, since nothing had to be due when it was.
 pub(crate) fn closed(cluster: &Cluster, shape: Shape, duration: Span) -> Result<Figures, Failure> {
     let mut generator = generator(cluster, shape)?;
-    let tenth = Span::millis(20);
-    let first = run(&mut generator, Phase { rate: FIRST / seconds(tenth), warmup: Span::default(), duration: tenth })?;
+    let moment = Span::millis(20);
+    let first =
+        run(&mut generator, Phase { rate: FIRST / seconds(moment), warmup: Span::default(), duration: moment })?;
     let offered = (first.ordered_per_s * OFFER).max(10_000.0);
     let phase = Phase { rate: offered, warmup: Span::default(), duration: scaled(duration, 1.0 / OFFER) };
     let mut figures = measured(cluster, &mut generator, phase)?;
