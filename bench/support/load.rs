@@ -151,5 +151,6 @@ pub(crate) fn per_entry(counts: &Counts, n: u8) -> Figures {
         ("beats", counts.of("headers_beat")),
         ("kernel_drops", counts.of("io_kernel_drops")),
         ("pulls", counts.of("pulls_sent")),
+        ("servers_cut", count(counts.cut)),
     ])
 }

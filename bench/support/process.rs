@@ -50,9 +50,8 @@ impl Process {
         self.0.try_wait().ok().flatten()
     }
 
-    /// Asks it to end, and waits for that; killed if it does not.
-    pub(crate) fn end(mut self, patience: Span) -> Option<ExitStatus> {
-        self.ask();
+    /// Waits until it has ended; killed if it does not.
+    pub(crate) fn wait(mut self, patience: Span) -> Option<ExitStatus> {
         let until = clock::monotonic().plus(patience);
         while clock::monotonic() < until {
             if let Some(status) = self.ended() {
@@ -63,7 +62,7 @@ impl Process {
         None
     }
 
-    /// SIGTERM.
+    /// SIGTERM; once, since a second one tells a server to end at once.
     pub(crate) fn ask(&self) {
         // A process that has ended already needs no asking.
         drop(Command::new("kill").arg("-TERM").arg(self.pid().to_string()).stderr(Stdio::null()).status());
