@@ -35,6 +35,11 @@ impl Spread {
     }
 }
 
+/// Whether a target was reached; null if it was not measured.
+pub(crate) fn judged(found: Spread, reached: bool) -> Value {
+    if found.runs == 0 { Value::Null } else { json!(reached) }
+}
+
 /// Four digits: more would be noise.
 pub(crate) fn round(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
