@@ -10,7 +10,7 @@ use ordain::protocol::{NodeId, Span, TxId};
 use serde_json::{Map, Value, json};
 
 use crate::support::cluster::{Cluster, PATIENCE};
-use crate::support::figures::{Figures, Spread, ratios, round, spreads};
+use crate::support::figures::{Figures, Spread, judged, ratios, round, spreads};
 use crate::support::floor::Floor;
 use crate::support::load::{self, PLAIN, Shape};
 use crate::support::{Args, Failure, Found};
@@ -69,7 +69,7 @@ fn against(spread: Spread, target: Option<f64>) -> Value {
     let mut value = json!(spread);
     if let (Some(object), Some(target)) = (value.as_object_mut(), target) {
         object.insert("target_max".to_owned(), json!(target));
-        object.insert("reached".to_owned(), json!(spread.median <= target));
+        object.insert("reached".to_owned(), judged(spread, spread.median <= target));
     }
     value
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::corosync::Corosync;
 use super::redis::{Asked, Redis};
 use crate::support::cluster::Cluster;
-use crate::support::figures::{Figures, Spread, count, spreads};
+use crate::support::figures::{Figures, Spread, count, judged, spreads};
 use crate::support::floor::Floor;
 use crate::support::load::{self, PLAIN, Shape};
 use crate::support::{Args, Failure, Found};
@@ -128,9 +128,8 @@ fn ratios(ordain: &Runs, redis: &Runs, corosync: &Runs) -> Value {
         }))
     };
     let with = |spread: Spread, bound: &str, target: f64| {
-        let reached =
-            spread.runs > 0 && if bound == "target_min" { spread.median >= target } else { spread.median <= target };
-        json!({"found": spread, bound: target, "reached": reached})
+        let reached = if bound == "target_min" { spread.median >= target } else { spread.median <= target };
+        json!({"found": spread, bound: target, "reached": judged(spread, reached)})
     };
     json!({
         "rate_to_corosync": with(best_corosync, "target_min", 5.0),
