@@ -79,8 +79,12 @@ impl Message {
 }
 
 fn ring(address: SocketAddr) -> Result<Uring, Failure> {
-    let options =
-        SocketOptions { receive_bytes: Some(BUFFER_BYTES), send_bytes: Some(BUFFER_BYTES), shared_port: false };
+    let options = SocketOptions {
+        receive_bytes: Some(BUFFER_BYTES),
+        send_bytes: Some(BUFFER_BYTES),
+        shared_port: false,
+        ..SocketOptions::default()
+    };
     let socket = Socket::bind(address, options)?;
     // The sizes the servers use.
     let config = UringConfig { receive_buffers: 1024, send_buffers: 1024, payload_max: 1_472 };
