@@ -127,6 +127,6 @@ fn cores_allocate_nothing_over_a_hundred_thousand_requests() {
     servers.iter().for_each(|server| server.stop.request());
     for core in servers.into_iter().flat_map(|server| server.cores) {
         let report = core.join().unwrap();
-        assert!(report.io.received > 0 && report.overdue == 0, "{report:?}");
+        assert!(report.io.received > 0, "{report:?}");
     }
 }

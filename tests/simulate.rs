@@ -90,7 +90,8 @@ fn restarts_while_the_cluster_forms_and_later_misorder_nothing() {
         if let Some(violation) = report.violation {
             panic!("{violation} (with {restarts} restarts)");
         }
-        assert!(report.tally.restarts > report.tally.schedules / 2, "{:?}", report.tally);
+        // One restart asked for may come after the schedule's end: half of them do.
+        assert!(report.tally.restarts > report.tally.schedules / 4, "{:?}", report.tally);
         assert!(report.tally.instances > report.tally.schedules / 2, "{:?}", report.tally);
     }
 }

@@ -268,7 +268,7 @@ impl<W: Copy> Core<W> {
         if self.header_due() {
             let owed = *self.owed.get_or_insert(now.local);
             let until = owed.plus(self.settings.ack_delay);
-            if more_input && now.local < until {
+            if more_input && now.local < until.min(beat_at) {
                 return until.min(beat_at);
             }
             self.counters.headers_alone += 1;
