@@ -221,7 +221,9 @@ fn tell(event: Event, shared: &[&'static str], alike: &mut Alike, now: LocalTime
             error!("server {server} is configured differently: {name} is {mine} here and {theirs} there; use one file");
         }
         Event::PeerDefect { server } => {
-            error!("server {server} said what no server following the protocol says: its datagrams are not trusted");
+            error!(
+                "server {server} said what no server following the protocol says: that is left out of account; look at its log"
+            );
         }
     }
 }
