@@ -325,6 +325,24 @@ fn short_history_is_rejected() {
     assert_eq!(changed, [Kind::HistoryLength]);
 }
 
+/// A history may end where retention does, and nowhere else.
+#[test]
+fn history_may_end_at_retention_if_that_is_told() {
+    let mut lines = model(5, 0);
+    let line = with_history(&mut lines);
+    line.parts[0].depth -= 1;
+    let last = usize::from(line.parts[0].depth);
+    let missing = line.history.remove(last).order.get();
+    let end = lines.iter().map(|line| line.order.get()).max().unwrap();
+    let verdict = |retained| {
+        let traces = [Trace { name: "t".to_owned(), lines: lines.clone() }];
+        check(&traces, Options { retained, ..Options::default() }).contradictions_total()
+    };
+    assert_eq!(verdict(None), 1);
+    assert_eq!(verdict(Some(end - missing + 1)), 1, "number {missing} of {end} was retained");
+    assert_eq!(verdict(Some(end - missing)), 0, "number {missing} of {end} had left");
+}
+
 #[test]
 fn history_out_of_order_is_rejected() {
     let changed = kinds(|lines| with_history(lines).history.swap(0, 1));

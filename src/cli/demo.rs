@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let ended_well = servers.end()?;
     let lines = trace::read(&trace_path)?;
     let traces = [Trace { name: trace_path.display().to_string(), lines }];
-    let judged = check(&traces, Options { from: Some(OrderNo::new(1)), clock_per_trace: false });
+    let judged = check(&traces, Options { from: Some(OrderNo::new(1)), ..Options::default() });
     // An order of nothing proves nothing, and neither does one of servers that stopped themselves.
     let verified = judged.verified() && judged.ordered > 0 && ended_well;
     if args.json {

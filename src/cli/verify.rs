@@ -33,6 +33,9 @@ pub struct Args {
     /// The traces were taken on different hosts: compare times only within each
     #[arg(long)]
     clock_per_trace: bool,
+    /// Records the servers retain (`ledger.retain_entries`): histories may end where the next step is older
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 1..=u64::MAX))]
+    retained: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -52,7 +55,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     for path in &args.traces {
         traces.push(Trace { name: path.display().to_string(), lines: trace::read(path)? });
     }
-    let options = Options { from: args.from.map(OrderNo::new), clock_per_trace: args.clock_per_trace };
+    let options =
+        Options { from: args.from.map(OrderNo::new), clock_per_trace: args.clock_per_trace, retained: args.retained };
     let report = check(&traces, options);
     if args.json {
         out::line(json(&report))?;

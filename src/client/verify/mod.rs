@@ -41,6 +41,9 @@ pub struct Options {
     pub from: Option<OrderNo>,
     /// The traces come from different hosts: times are compared within each only.
     pub clock_per_trace: bool,
+    /// How many records the servers retain at least: a history may end where its next step lies further back than that
+    /// from the last number. `None`: no history may end early.
+    pub retained: Option<u64>,
 }
 
 /// A promise that can be broken.
@@ -236,11 +239,13 @@ struct Index {
     from: u64,
     /// Transactions that may have a number nobody was told.
     may_be_placed: u64,
+    /// Numbers before it may have left retention.
+    retained_from: u64,
 }
 
 impl Index {
     fn build(judge: &mut Judge<'_>, options: Options) -> Self {
-        let mut index = Self { order: Vec::new(), tx: HashMap::new(), from: 0, may_be_placed: 0 };
+        let mut index = Self { order: Vec::new(), tx: HashMap::new(), from: 0, may_be_placed: 0, retained_from: 0 };
         for (at, line) in judge.all() {
             index.learn(judge, at, line, options);
         }
@@ -266,6 +271,8 @@ impl Index {
         index.from = options.from.map_or(smallest, |from| from.get().min(smallest));
         judge.report.order_first = index.from;
         judge.report.order_last = index.order.last().map_or(0, |last| last.order);
+        let last = judge.report.order_last;
+        index.retained_from = options.retained.map_or(0, |kept| last.saturating_sub(kept) + 1);
         index
     }
 

@@ -114,10 +114,20 @@ fn dense(judge: &mut Judge<'_>, index: &Index, rows: &[Row], budget: u64) {
     }
 }
 
+/// Whether the transaction with this number in the participant's sequence may have left retention, so that a history
+/// ends before it.
+fn left_retention(index: &Index, rows: &[Row], id: NodeId, seq: u64) -> bool {
+    let row = rows.partition_point(|row| (row.id, row.seq) < (id, seq));
+    let known = rows.get(row).filter(|row| row.id == id && row.seq == seq);
+    index.retained_from > 0 && known.is_none_or(|row| index.order[row.position].order < index.retained_from)
+}
+
 fn histories(judge: &mut Judge<'_>, index: &Index, rows: &[Row], heard: &mut Heard, at: At, line: &Line) {
     for (part, history) in line.parts() {
         let wanted = u64::from(line.h).min(part.seq.get().saturating_sub(1));
-        if u64::from(part.depth) != wanted {
+        let ends_early = u64::from(part.depth) < wanted;
+        let next = part.seq.get().saturating_sub(u64::from(part.depth) + 1);
+        if u64::from(part.depth) != wanted && !(ends_early && left_retention(index, rows, part.id, next)) {
             judge.against(Kind::HistoryLength, &[at], || {
                 format!(
                     "participant {} at {}: {} entries of history, not min({}, {} - 1)",
