@@ -30,14 +30,6 @@ pub struct Genesis {
     not_named: Option<Instance>,
 }
 
-impl Genesis {
-    /// The living instance in which this process has no place, as far as it was told.
-    #[must_use]
-    pub fn not_named(&self) -> Option<Instance> {
-        self.not_named
-    }
-}
-
 impl<W: Copy> Core<W> {
     fn coordinates(&self) -> bool {
         self.settings.me.place() == 0

@@ -39,8 +39,8 @@ pub struct Waiting<W> {
     pub key: RequestKey,
     /// Its transaction.
     pub tx: TxId,
-    /// A digest of its participants, so that a retry with others is told.
-    pub participants: u64,
+    /// A digest of its transaction and participants, so that a retry with others is told.
+    pub body: u64,
     /// How deep a history the newest attempt asked for.
     pub depth: u8,
     /// Where the newest attempt's answer goes; none once answered.
@@ -212,7 +212,7 @@ mod tests {
     fn waiting(n: u64) -> Waiting<u64> {
         let session = SessionId { created: Timestamp::new(n / 3), nonce: n % 3 };
         let key = RequestKey { principal: Principal::new(1), session, request: RequestNo::new(n) };
-        Waiting { key, tx: TxId::default(), participants: 0, depth: 0, waiter: Some(n) }
+        Waiting { key, tx: TxId::default(), body: 0, depth: 0, waiter: Some(n) }
     }
 
     /// Ids whose plain mixture (by exclusive or, with the request multiplied) is the same for all.

@@ -13,6 +13,7 @@ use super::acks::Acks;
 use super::config::Configuration;
 use super::hlc::Hlc;
 use super::inflight::{Inflight, RequestKey, Waiting};
+use super::ledger::hash;
 use super::ledger::{Ledger, Limits, Lookup, Participants};
 use super::plant::Plant;
 use super::stream::Stream;
@@ -398,12 +399,6 @@ impl<W: Copy> Core<W> {
         self.hlc.last()
     }
 
-    /// How long ago each peer was heard, by place; `None`: never.
-    #[must_use]
-    pub fn heard(&self, server: ServerId) -> Option<LocalTime> {
-        self.peers.get(server.place()).and_then(|peer| peer.heard)
-    }
-
     /// Requests stamped here and not delivered yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
@@ -460,9 +455,9 @@ impl<W: Copy> Core<W> {
             }
             Lookup::Unknown => {}
         }
-        let participants = participants_digest(request.participants);
+        let body = hash::body(request.tx, request.participants);
         if let Some(waiting) = self.inflight.find(&key) {
-            if waiting.tx == request.tx && waiting.participants == participants {
+            if waiting.tx == request.tx && waiting.body == body {
                 waiting.waiter = Some(waiter);
                 waiting.depth = request.depth;
                 self.counters.retries_joined += 1;
@@ -471,7 +466,7 @@ impl<W: Copy> Core<W> {
             }
             return;
         }
-        let waiting = Waiting { key, tx: request.tx, participants, depth: request.depth, waiter: Some(waiter) };
+        let waiting = Waiting { key, tx: request.tx, body, depth: request.depth, waiter: Some(waiter) };
         if self.inflight.is_full() || !self.stamp(now, request) {
             self.refuse(key, waiter, Refusal::Overloaded, false, Span::millis(5), out);
             return;
@@ -529,13 +524,6 @@ impl<W: Copy> Core<W> {
         out.datagram(to, self.sender(), scratch.get(..len).unwrap_or_default());
         self.scratch = scratch;
     }
-}
-
-/// A digest of participants, so that a retry with others is told while the first is under way.
-fn participants_digest(participants: Participants<'_>) -> u64 {
-    participants.iter().fold(0xCBF2_9CE4_8422_2325, |sum, id| {
-        (sum ^ u64::from(id.get())).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23)
-    })
 }
 
 fn planted_ledger(settings: &Settings) -> Ledger {

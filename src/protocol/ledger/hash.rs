@@ -30,7 +30,7 @@ pub(super) const fn tx_words(tx: TxId) -> [u64; 2] {
 }
 
 /// What a request asks for, in 56 bits: its transaction and its participants in their order. The same at all servers.
-pub(super) fn body(tx: TxId, participants: Participants<'_>) -> u64 {
+pub(in crate::protocol) fn body(tx: TxId, participants: Participants<'_>) -> u64 {
     let [one, two] = tx_words(tx);
     let digest = participants.iter().fold(fold(fold(0, one), two), |digest, id| fold(digest, u64::from(id.get())));
     fold(digest, participants.len() as u64) >> 8
