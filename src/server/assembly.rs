@@ -22,6 +22,7 @@ use crate::engine::clock;
 use crate::engine::cores::{Core, CoreConfig, CoreError, CoreReport, Role, Running, Waiting};
 use crate::engine::link::{link, local_link};
 use crate::engine::net::{Granted, Socket, SocketError, SocketOptions};
+use crate::engine::pages::{self, Advised};
 use crate::engine::place::{Placed, cpus};
 use crate::engine::ring::{Consumer, ring};
 use crate::engine::stop::Stop;
@@ -108,6 +109,7 @@ pub struct Assembly {
 struct Table {
     rows: Vec<Row>,
     bytes: usize,
+    pages: Advised,
 }
 
 /// One role: where it runs, and with what.
@@ -194,7 +196,8 @@ impl fmt::Display for Assembly {
         row(Part::House.name(), "main", &self.house, &waiting, &events, "")?;
         self.cores.iter().try_for_each(|core| writeln!(f, "{core}"))?;
         let bytes = self.table.bytes;
-        write!(f, "tables, rings and buffers: {bytes} bytes ({} MiB)", bytes.div_ceil(1 << 20))
+        writeln!(f, "tables, rings and buffers: {bytes} bytes ({} MiB)", bytes.div_ceil(1 << 20))?;
+        write!(f, "{}", self.table.pages)
     }
 }
 
@@ -417,7 +420,7 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
     let shortage = Shortage::of(&clients.iter().chain([&peer_socket]).collect::<Vec<_>>());
     let (counts, stop) = (Arc::new(Counts::default()), Stop::new());
     let protocol = plan.settings(seed()?)?;
-    let table = Table { rows: rows(&plan, &peer_socket, &clients), bytes: plan.bytes(&protocol) };
+    let (rows, bytes) = (rows(&plan, &peer_socket, &clients), plan.bytes(&protocol));
     let (events_in, events) = ring(EVENTS);
 
     let bells: Vec<Bell> = plan.map.cores().map(|_| bell()).collect::<Result<_, _>>()?;
@@ -458,8 +461,10 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
         counts: Arc::clone(&counts),
         stop: stop.clone(),
     }));
+    let pages = pages::advise();
     let cores = run(&plan, bells, Some(Cast { role, socket: peer_socket }), ingresses, &stop)?;
     let shared = config.shared().pairs().iter().map(|(name, _)| *name).collect();
     let (house_cpu, house) = (plan.map.house_cpu(), Placed::default());
+    let table = Table { rows, bytes, pages };
     Ok(Assembly { id, cores, counts, events, stop, shortage, house_cpu, house, shared, table })
 }

@@ -30,12 +30,16 @@ unsafe impl Send for Pages {}
 impl Pages {
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let len = len.next_multiple_of(PAGE).max(PAGE);
-        let (protection, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE);
+        let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh anonymous mapping aliases nothing.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
+        }
+        // Large pages where they fit; a refusal of either costs speed only.
+        for advice in [libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE] {
+            // SAFETY: the mapping just made, whose bytes stay zero.
+            let _status = unsafe { libc::madvise(start, len, advice) };
         }
         let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { start, len })
