@@ -8,13 +8,15 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::bytes::{Fields, Full};
-use super::frame::{ENTRY_LEN_MAX, EntryView, FRAME_HEAD_LEN, FrameView};
+use super::frame::{ENTRY_LEN_MAX, EntryView, FRAME_HEAD_LEN, FrameView, TS_MAX};
 use crate::protocol::{FrameNo, PARTICIPANTS_MAX, StreamId, Timestamp};
 
 /// Builds one frame payload after the other in its own memory, taken at construction.
 #[derive(Debug)]
 pub struct FrameBuilder {
     buf: Box<[u8]>,
+    stream: StreamId,
+    s: FrameNo,
     len: usize,
     count: u16,
     base: Timestamp,
@@ -30,7 +32,8 @@ impl FrameBuilder {
     pub fn new(capacity: usize) -> Self {
         assert!(capacity >= FRAME_HEAD_LEN + ENTRY_LEN_MAX, "frames of {capacity} bytes cannot hold every entry");
         let zero = Timestamp::new(0);
-        Self { buf: vec![0; capacity].into_boxed_slice(), len: 0, count: 0, base: zero, last: zero }
+        let buf = vec![0; capacity].into_boxed_slice();
+        Self { buf, stream: StreamId::default(), s: FrameNo::default(), len: 0, count: 0, base: zero, last: zero }
     }
 
     /// Most bytes of a frame.
@@ -54,6 +57,7 @@ impl FrameBuilder {
         let zero = Timestamp::new(0);
         let mut f = Fields::new(&mut self.buf[..FRAME_HEAD_LEN]);
         f.field(stream.server).field(0_u8).field(0_u16).field(stream.opened).field(s).field(zero).done();
+        (self.stream, self.s) = (stream, s);
         (self.len, self.count, self.base, self.last) = (FRAME_HEAD_LEN, 0, zero, zero);
     }
 
@@ -63,10 +67,13 @@ impl FrameBuilder {
     /// [`Full`] if there is no room, or the frame would span more than 4.29 s: finish it and start the next.
     ///
     /// # Panics
-    /// If the entry has no or too many participants: a defect of the caller.
+    /// If the entry has no or too many participants, or its time stamp does not rise above the one before or is past
+    /// [`TS_MAX`]: a defect of the caller.
     pub fn push(&mut self, entry: &EntryView<'_>) -> Result<(), Full> {
         let n = entry.participants.len();
         assert!((1..=PARTICIPANTS_MAX).contains(&n), "entry of {n} participants");
+        let rises = self.count == 0 || entry.ts > self.last;
+        assert!(rises && entry.ts.get() <= TS_MAX, "time stamp {} after {}", entry.ts, self.last);
         let room = self.buf.len() - self.len;
         let full = Full { need: entry.len(), room };
         let base = if self.count == 0 { entry.ts } else { self.base };
@@ -89,15 +96,12 @@ impl FrameBuilder {
     /// Writes count and base, and shows the frame; the builder is empty then.
     ///
     /// # Panics
-    /// If no entry was pushed, or time stamps do not rise: the caller's order is broken.
+    /// If no entry was pushed: a defect of the caller.
     pub fn finish(&mut self) -> FrameView<'_> {
         assert!(self.count > 0, "a frame without entries");
         Fields::new(&mut self.buf[2..4]).field(self.count).done();
         Fields::new(&mut self.buf[16..FRAME_HEAD_LEN]).field(self.base).done();
-        self.count = 0;
-        match FrameView::parse(&self.buf[..self.len]) {
-            Ok(frame) => frame,
-            Err(why) => panic!("a frame of this server's own is broken: {why}"),
-        }
+        let count = core::mem::take(&mut self.count);
+        FrameView::built(&self.buf[..self.len], self.stream, self.s, count, self.last)
     }
 }

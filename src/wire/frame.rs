@@ -77,6 +77,7 @@ impl<'a> EntryView<'a> {
     /// The frame must have been validated ([`FrameView::parse`]) and `offset` come from here: of other bytes this reads
     /// nonsense or gives `None`, but does not panic.
     #[must_use]
+    #[inline]
     pub fn at(frame: &'a [u8], offset: usize) -> Option<(Self, usize)> {
         let base = u64::from_le_bytes(*frame.get(16..FRAME_HEAD_LEN)?.first_chunk()?);
         let rest = frame.get(offset.max(FRAME_HEAD_LEN)..)?;
@@ -110,6 +111,7 @@ impl<'a> EntryView<'a> {
     }
 }
 
+#[inline]
 fn read_entry<'a>(r: &mut Reader<'a>, base: u64) -> Result<(u32, EntryView<'a>), WireError> {
     // One check for the fixed part, then plain loads: this is read three times for every entry.
     let head: [u8; ENTRY_HEAD_LEN] = r.array()?;
@@ -177,6 +179,11 @@ impl<'a> FrameView<'a> {
         Self::read(payload, Look::Again)
     }
 
+    /// The view of a payload that this process has built, entry by entry, from what was validated.
+    pub(super) const fn built(bytes: &'a [u8], stream: StreamId, s: FrameNo, count: u16, last: Timestamp) -> Self {
+        Self { bytes, stream, s, count, last }
+    }
+
     fn read(payload: &'a [u8], look: Look) -> Result<Self, WireError> {
         let mut r = Reader::new(FRAME, payload);
         let server: ServerId = r.field("k")?;
@@ -233,10 +240,10 @@ impl<'a> FrameView<'a> {
     pub const fn count(&self) -> u16 {
         self.count
     }
-    /// Timestamp of the first entry.
+    /// Timestamp of the first entry: its delta is 0, so it is the base.
     #[must_use]
     pub fn first_ts(&self) -> Timestamp {
-        self.entries().next().map_or(self.last, |entry| entry.ts)
+        EntryView::ts_at(self.bytes, FRAME_HEAD_LEN).unwrap_or(self.last)
     }
     /// Timestamp of the last entry: the frame's.
     #[must_use]
