@@ -323,7 +323,7 @@ impl Bench {
         let known = lookup(&self.ledger, &ask);
         assert_eq!(known, self.model.lookup(&ask), "looked up before, {ask:?}");
         let outcome = with_entry(&ask, |entry| {
-            self.ledger.warm(entry);
+            self.ledger.warm(std::iter::once(*entry));
             self.ledger.deliver(entry)
         });
         assert_eq!(outcome, self.model.deliver(&ask), "{ask:?}");

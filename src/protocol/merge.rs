@@ -79,8 +79,8 @@ impl<W: Copy> Core<W> {
     }
 
     fn deliver_head(&mut self, row: usize, out: &mut impl Outbox<W>) {
-        while let Some(entry) = self.streams[row].read_ahead() {
-            self.ledger.warm(&ledger_entry(&entry));
+        if let Some(ahead) = self.streams[row].read_ahead() {
+            self.ledger.warm(ahead.map(|entry| ledger_entry(&entry)));
         }
         let stream = &self.streams[row];
         let Some((entry, next)) = stream.head_entry() else {

@@ -22,8 +22,11 @@ const _: () = assert!(PULL_FRAMES <= REORDER_MAX as u64);
 const PULL_WAIT_MIN: Span = Span::micros(200);
 const PULL_WAIT_MAX: Span = Span::secs(1);
 
-/// Entries of a stream that are read ahead of its delivery.
-pub const AHEAD: usize = 6;
+/// Most entries of a stream that are read ahead of their delivery.
+pub const AHEAD: usize = 16;
+/// Reading ahead goes on, up to [`AHEAD`] at once, when only so many are left: a processor overlaps the misses of
+/// entries read one right after the other, and waits for each of those that have a delivery's work between them.
+pub const AHEAD_LEAST: usize = 4;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,21 +227,21 @@ impl Stream {
         EntryView::at(self.store.bytes(self.next)?, self.offset)
     }
 
-    /// The next entry to be read ahead, if fewer than [`AHEAD`] are: what the ledger will look at is fetched early, since
-    /// the misses of several entries overlap and those of one do not.
-    pub fn read_ahead(&mut self) -> Option<EntryView<'_>> {
+    /// The entries to be read ahead, up to [`AHEAD`] from the head on, when it is time to: what the ledger will look at
+    /// is fetched early.
+    pub fn read_ahead(&mut self) -> Option<ReadAhead<'_>> {
+        if self.ahead_count >= AHEAD_LEAST {
+            return None;
+        }
         if self.ahead_count == 0 {
             // Never behind the head.
             self.ahead = (self.next, self.offset.max(FRAME_HEAD_LEN));
         }
-        if self.ahead_count >= AHEAD {
-            return None;
-        }
-        let bytes = self.store.bytes(self.ahead.0)?;
-        let (entry, next) = EntryView::at(bytes, self.ahead.1)?;
-        self.ahead = if next >= bytes.len() { (self.ahead.0.next(), FRAME_HEAD_LEN) } else { (self.ahead.0, next) };
-        self.ahead_count += 1;
-        Some(entry)
+        let ahead = ReadAhead { store: &self.store, at: self.ahead, left: AHEAD - self.ahead_count };
+        let mut through = ahead.clone();
+        self.ahead_count += through.by_ref().count();
+        self.ahead = through.at;
+        Some(ahead)
     }
 
     /// Steps past the first undelivered entry; `offset` is where the next begins, as [`Stream::head_entry`] told.
@@ -480,6 +483,28 @@ impl Stream {
     pub fn discard(&mut self, everywhere: FrameNo) {
         let delivered = FrameNo::new(self.next.get() - 1);
         self.store.drop_through(everywhere.min(delivered));
+    }
+}
+
+/// Entries of a stream from some place on, as far as they are held.
+#[derive(Clone, Debug)]
+pub struct ReadAhead<'a> {
+    store: &'a Store,
+    at: (FrameNo, usize),
+    left: usize,
+}
+
+impl<'a> Iterator for ReadAhead<'a> {
+    type Item = EntryView<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<EntryView<'a>> {
+        let left = self.left.checked_sub(1)?;
+        let bytes = self.store.bytes(self.at.0)?;
+        let (entry, next) = EntryView::at(bytes, self.at.1)?;
+        self.at = if next >= bytes.len() { (self.at.0.next(), FRAME_HEAD_LEN) } else { (self.at.0, next) };
+        self.left = left;
+        Some(entry)
     }
 }
 

@@ -301,7 +301,10 @@ impl Iterator for History<'_> {
         }
         let record = self.records.record(self.next.order())?;
         self.left -= 1;
-        self.next = self.records.part(record.row, self.next.place()).before;
+        // The parts are in another place of memory: not read for the last step, which needs nothing of them.
+        if self.left > 0 {
+            self.next = self.records.part(record.row, self.next.place()).before;
+        }
         Some((record.order, record.row.tx))
     }
 }
