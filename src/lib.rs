@@ -10,7 +10,8 @@
 //! |---|---|---|
 //! | [`protocol`] | the pure core: time stamps, streams, merge, genesis, repair; [`protocol::ledger`] gives the numbers | `wire` |
 //! | [`wire`] | datagrams drawn byte by byte, parsed in place, authenticated; how to write a client | `protocol`'s words |
-//! | [`engine`] | cores, roles, rings, io_uring; the only reader of clocks | `protocol`'s words |
+//! | [`stats`] | the metrics, declared once; the mapped file they live in, its reader | `protocol`'s and `wire`'s words |
+//! | [`engine`] | cores, roles, rings, io_uring; the only reader of clocks | `stats`, `protocol`'s words |
 //! | [`sim`] | the same core under a seeded network and clock, with checkers | the pure rooms |
 //! | [`client`] | for Tx hosts: sessions, retries, packing; traces and their judge | `engine`, `wire` |
 //! | [`server`] | configuration, keys, the roles of a server and their assembly | all above but `client` |
@@ -41,4 +42,5 @@ pub mod engine;
 pub mod protocol;
 pub mod server;
 pub mod sim;
+pub mod stats;
 pub mod wire;

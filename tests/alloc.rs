@@ -88,7 +88,7 @@ fn load(config: &Path, duration: &str) {
 }
 
 fn ordered(servers: &[Assembly]) -> u64 {
-    servers.iter().map(|server| server.counts.ordered.get()).min().unwrap()
+    servers.iter().map(|server| server.counts.ordered()).min().unwrap()
 }
 
 /// Tests the test: what a thread with a core's name allocates is counted. Starts the count anew.

@@ -191,14 +191,14 @@ fn burst_is_answered_with_few_system_calls() {
 fn idle_core_sleeps() {
     let (core, _, stop) = echo(Waiting::Park);
     let begun = clock::monotonic();
-    let turns = core.report().turns;
+    let turns = core.report().core.turns;
     while clock::monotonic().since(begun) < Span::millis(50) {
         thread::yield_now();
     }
-    assert!(core.report().turns - turns <= 3, "{:?}", core.report());
+    assert!(core.report().core.turns - turns <= 3, "{:?}", core.report());
     stop.request();
     let report = core.join().expect("the core ends");
-    assert!(report.turns < 10 && report.overdue == 0, "{report:?}");
+    assert!(report.core.turns < 10 && report.core.overdue == 0, "{report:?}");
 }
 
 #[test]
@@ -251,5 +251,5 @@ fn timer_of_a_role_fires_on_time_and_does_not_spin() {
     let begun = clock::monotonic();
     let report = core.run(&Stop::new()).expect("the core starts");
     assert!(clock::monotonic().since(begun) >= Span::millis(18));
-    assert!(report.turns <= 30 && report.overdue == 0, "{report:?}");
+    assert!(report.core.turns <= 30 && report.core.overdue == 0, "{report:?}");
 }

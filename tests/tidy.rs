@@ -12,11 +12,12 @@ const LINES_WITHOUT_TESTS_MAX: usize = 800;
 const ARROWS: &[(&str, &[&str])] = &[
     ("protocol", &["wire"]),
     ("wire", &["protocol"]),
-    ("engine", &["protocol"]),
+    ("stats", &["protocol", "wire"]),
+    ("engine", &["protocol", "stats"]),
     ("sim", &["protocol", "wire"]),
     ("client", &["engine", "protocol", "server", "wire"]),
-    ("server", &["engine", "protocol", "wire"]),
-    ("cli", &["client", "engine", "protocol", "server", "sim", "wire"]),
+    ("server", &["engine", "protocol", "stats", "wire"]),
+    ("cli", &["client", "engine", "protocol", "server", "sim", "stats", "wire"]),
 ];
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {

@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
-use std::sync::Arc;
 
 use ordain::client::machine::{Ask, Choice, Config, Event, Machine};
 use ordain::engine::backend::{Io, Received, SendRefused, SocketId};
@@ -23,10 +22,12 @@ use ordain::protocol::ledger::Limits;
 use ordain::protocol::machine::{Event as CoreEvent, Settings};
 use ordain::protocol::plant::Plant;
 use ordain::protocol::{LocalTime, NodeId, SERVERS_MAX, ServerId, Span, TxId};
-use ordain::server::counts::Counts;
 use ordain::server::ingress::{self, Ingress};
 use ordain::server::keys::{Identity, LOCAL};
 use ordain::server::order::{self, Gate, Order};
+use ordain::server::slots::Done;
+use ordain::stats::file::{Owner, View};
+use ordain::stats::metrics;
 use ordain::wire::auth::{ClusterKey, KeyCache};
 use ordain::wire::peer::Terms;
 use ordain::wire::{Few, PAYLOAD_DEFAULT, body_max};
@@ -126,7 +127,7 @@ struct Host {
     order: Box<dyn Role>,
     from_clients: Vec<Vec<u8>>,
     from_peers: Vec<(SocketAddr, Vec<u8>)>,
-    counts: Arc<Counts>,
+    counts: View<metrics::Order>,
     _events: Consumer<Option<CoreEvent>>,
 }
 
@@ -148,7 +149,9 @@ fn peer_address(place: usize) -> SocketAddr {
 
 fn host(me: ServerId, servers: usize) -> Result<Host, Failure> {
     let key = ClusterKey::PUBLIC;
-    let (counts, stop) = (Arc::new(Counts::default()), Stop::new());
+    let (done, stop) = (Done::default(), Stop::new());
+    let counted = Owner::<metrics::Order>::in_memory();
+    let counts = counted.view();
     let (order_bell, ingress_bell) = (Bell::new()?, Bell::new()?);
     let (asked_in, asked) = link(4_096, order_bell.waker());
     let (told_in, told) = link(4_096, ingress_bell.waker());
@@ -179,7 +182,8 @@ fn host(me: ServerId, servers: usize) -> Result<Host, Failure> {
         payload_max: PAYLOAD_DEFAULT,
         gates: vec![Gate { asked, told: told_in }],
         events: events_in,
-        counts: Arc::clone(&counts),
+        counts: counted,
+        done: done.clone(),
         stop: stop.clone(),
     });
     let ingress = Ingress::new(ingress::Parts {
@@ -188,7 +192,8 @@ fn host(me: ServerId, servers: usize) -> Result<Host, Failure> {
         payload_max: PAYLOAD_DEFAULT,
         asked: asked_in,
         told,
-        counts: Arc::clone(&counts),
+        counts: Owner::in_memory(),
+        done,
         stop,
     });
     Ok(Host {
@@ -231,7 +236,7 @@ impl Driver {
             self.round(0);
             rounds += 1;
             if rounds > ROUNDS_MAX {
-                let formed = self.hosts.iter().filter(|host| host.counts.member.get() == 1).count();
+                let formed = self.hosts.iter().filter(|host| host.counts.look(|order| order.member.get()) == 1).count();
                 return Err(
                     format!("{formed} servers formed an instance, {} sessions", self.client.sessions_open()).into()
                 );

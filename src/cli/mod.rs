@@ -24,6 +24,7 @@ pub mod order;
 pub mod out;
 pub mod serve;
 pub mod sim;
+pub mod status;
 pub mod target;
 pub mod verify;
 
@@ -58,6 +59,8 @@ commands! {
     Keygen(keygen),
     /// Run one server
     Serve(serve),
+    /// Show what servers of this host do, or did before they died
+    Status(status),
     /// Have one transaction ordered
     Order(order),
     /// Offer requests at a rate and report what became of them
@@ -79,9 +82,10 @@ struct Cli {
 }
 
 /// What `ordain --version` says after the name: product, wire and stats-file versions.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (wire 1, stats file: none)");
-// A string constant cannot be made of a number; this one must follow it.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (wire 1, stats file 1)");
+// A string constant cannot be made of a number; this one must follow them.
 const _: () = assert!(crate::wire::VERSION == 1, "VERSION must name the wire version");
+const _: () = assert!(crate::stats::LAYOUT_VERSION == 1, "VERSION must name the stats file's version");
 
 const AFTER_HELP: &str = "Example:
   ordain init d && ordain config check d/ordain.toml

@@ -35,6 +35,7 @@ impl From<StartError> for Error {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Key(key) => key.into(),
+            StartError::Stats(file) if file.is_denied() => Self::permission(file),
             other => Self::new(Status::Usage, other),
         }
     }

@@ -16,6 +16,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::protocol::{LocalTime, Timestamp};
+/// What a backend did and what went wrong, since its start.
+pub use crate::stats::metrics::IoFigures as Counters;
 
 /// A socket of a core: its place in the list the backend was made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,87 +137,4 @@ pub trait Backend: Io + Send {
 
     /// The engine really in use, for people: "io_uring multishot defer-taskrun".
     fn describe(&self) -> String;
-}
-
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a backend did and what went wrong, since its start.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Counters {
-            /// How many counters there are.
-            pub const COUNT: usize = [$(stringify!($name)),*].len();
-            /// Their names, in the order of [`Counters::values`].
-            pub const NAMES: [&'static str; Self::COUNT] = [$(stringify!($name)),*];
-            /// Their values, in the order of [`Counters::NAMES`].
-            #[must_use]
-            pub const fn values(&self) -> [u64; Self::COUNT] {
-                [$(self.$name),*]
-            }
-            /// From values in that order.
-            #[must_use]
-            pub const fn from_values(values: [u64; Self::COUNT]) -> Self {
-                let [$($name),*] = values;
-                Self { $($name),* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Datagrams handed on.
-    received,
-    /// Their payload bytes.
-    received_bytes,
-    /// ... of them, those that came with others as one (GRO).
-    merged,
-    /// Datagrams queued for sending.
-    sent,
-    /// Their payload bytes.
-    sent_bytes,
-    /// Batches of several datagrams to one destination, each handed to the kernel as one (GSO).
-    batches,
-    /// Datagrams in them.
-    batched,
-    /// Batches that kernel or device could not cut, their datagrams lost; the socket sends singly from then on.
-    batches_refused,
-    /// Sends refused for want of a buffer.
-    send_refused,
-    /// Sends the kernel failed, for any of the reasons below or another.
-    send_failed,
-    /// ... the other end has no such port (ECONNREFUSED).
-    send_failed_refused,
-    /// ... the socket's send buffer was full (EAGAIN).
-    send_failed_full,
-    /// ... the device's queue or the kernel's memory was full (ENOBUFS, ENOMEM).
-    send_failed_no_memory,
-    /// ... a local filter forbade it (EPERM, EACCES).
-    send_failed_forbidden,
-    /// ... longer than the path takes (EMSGSIZE).
-    send_failed_too_long,
-    /// ... no route, host or network (EHOSTUNREACH, ENETUNREACH, ENETDOWN, EADDRNOTAVAIL).
-    send_failed_unreachable,
-    /// Times a receive ended because its buffers had run out, and was armed again.
-    no_buffers,
-    /// Times a receive was armed again, for any reason.
-    rearmed,
-    /// Receives that ended with an error other than want of buffers.
-    receive_failed,
-    /// Datagrams longer than the buffers, dropped.
-    truncated,
-    /// Datagrams whose sender's address made no sense, dropped.
-    malformed,
-    /// Datagrams the kernel dropped because the socket's queue was full (SO_RXQ_OVFL).
-    kernel_drops,
-    /// Datagrams handed on without a kernel receive stamp.
-    stamps_missing,
-    /// System calls into the ring.
-    enters,
-    /// ... of them, those that could sleep.
-    waits,
-    /// Times the core's waker ended or prevented a sleep.
-    rung,
 }

@@ -12,15 +12,16 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use super::backend::{Backend, Counters, Io, Received, SocketId};
 use super::clock;
 use super::place::{Placed, cpus, place};
 use super::stop::Stop;
-use super::sync::{AtomicU64, Ordering};
 use crate::protocol::{LocalTime, Span, Timestamp};
+use crate::stats::file::{Owner, View};
+use crate::stats::{self, metrics::CoreFigures};
 
 /// Most rounds of role turns before what they sent leaves.
 pub const ROUNDS_MAX: usize = 4;
@@ -151,74 +152,59 @@ impl CoreConfig {
     }
 }
 
-macro_rules! core_stats {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a core did since its start.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct CoreReport {
-            $($(#[$doc])* pub $name: u64,)*
-            /// What its backend did.
-            pub io: Counters,
-        }
-
-        impl CoreReport {
-            /// Every figure by name, the core's own before its backend's.
-            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                let io = Counters::NAMES.into_iter().zip(self.io.values());
-                [$((stringify!($name), self.$name)),*].into_iter().chain(io)
-            }
-
-            /// Both together: sums, and the longer of the longest turns.
-            #[must_use]
-            pub fn plus(&self, other: &Self) -> Self {
-                let (mine, theirs) = (self.io.values(), other.io.values());
-                let io = std::array::from_fn(|index| mine[index].saturating_add(theirs[index]));
-                let sum = Self { $($name: self.$name.saturating_add(other.$name),)* io: Counters::from_values(io) };
-                Self { longest_turn_ns: self.longest_turn_ns.max(other.longest_turn_ns), ..sum }
-            }
-        }
-
-        /// The same, readable by any thread while the core runs: each figure is exact, not the moment of all of them.
-        #[derive(Debug, Default)]
-        pub struct CoreStats {
-            $($name: AtomicU64,)*
-            io: [AtomicU64; Counters::COUNT],
-        }
-
-        impl CoreStats {
-            fn publish(&self, report: &CoreReport, io: &Counters) {
-                // Relaxed here and in `read`: figures order nothing.
-                $(self.$name.store(report.$name, Ordering::Relaxed);)*
-                for (slot, value) in self.io.iter().zip(io.values()) {
-                    slot.store(value, Ordering::Relaxed);
-                }
-            }
-
-            /// The figures now.
-            #[must_use]
-            pub fn read(&self) -> CoreReport {
-                let io = std::array::from_fn(|index| self.io[index].load(Ordering::Relaxed));
-                CoreReport { $($name: self.$name.load(Ordering::Relaxed),)* io: Counters::from_values(io) }
-            }
-        }
-    };
+/// What a core did since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreReport {
+    /// Its loop.
+    pub core: CoreFigures,
+    /// What its backend did.
+    pub io: Counters,
 }
 
-core_stats! {
-    /// Turns of the loop.
-    turns,
-    /// ... of them, those that found work.
-    busy_turns,
-    /// Datagrams handed on and work reported by roles.
-    work,
-    /// Rounds of role turns.
-    rounds,
-    /// Times it went to sleep, or tried to.
-    sleeps,
-    /// Sleeps asked for with a deadline already past by a role that then did nothing: such a role spins.
-    overdue,
-    /// The longest turn, in nanoseconds, sleep not counted.
-    longest_turn_ns,
+impl CoreReport {
+    /// Every figure by name, the core's own before its backend's.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        self.core.named().chain(self.io.named())
+    }
+
+    /// Both together: sums, and the longer of the longest turns.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self { core: self.core.plus(&other.core), io: self.io.plus(&other.io) }
+    }
+}
+
+/// A core's blocks of a stats file: it alone writes them.
+#[derive(Debug)]
+pub struct CoreStats {
+    /// Its loop.
+    pub core: Owner<stats::metrics::Core>,
+    /// What its backend did.
+    pub io: Owner<stats::metrics::Io>,
+}
+
+impl CoreStats {
+    /// Blocks that no file has: of a core that belongs to no server.
+    fn in_memory() -> Self {
+        Self { core: Owner::in_memory(), io: Owner::in_memory() }
+    }
+
+    fn views(&self) -> CoreViews {
+        CoreViews { core: self.core.view(), io: self.io.view() }
+    }
+}
+
+/// The same, for others to read while the core runs: each figure is exact, not the moment of all of them.
+#[derive(Clone, Debug)]
+struct CoreViews {
+    core: View<stats::metrics::Core>,
+    io: View<stats::metrics::Io>,
+}
+
+impl CoreViews {
+    fn read(&self) -> CoreReport {
+        CoreReport { core: self.core.look(CoreFigures::of), io: self.io.look(Counters::of) }
+    }
 }
 
 /// A core: one backend and the roles it polls. Runs on the calling thread ([`Core::run`]) or its own ([`Core::spawn`]).
@@ -228,9 +214,11 @@ pub struct Core<B> {
     roles: Vec<Seat>,
     /// Which role has which socket; `usize::MAX`: none.
     owners: Vec<usize>,
-    report: CoreReport,
-    stats: Arc<CoreStats>,
+    figures: CoreFigures,
+    stats: CoreStats,
     last_busy: LocalTime,
+    /// Sends that had been refused when the last turn under pressure ended.
+    refused: u64,
 }
 
 struct Seat {
@@ -255,9 +243,10 @@ impl<B: Backend> Core<B> {
             backend,
             roles: Vec::new(),
             owners: Vec::new(),
-            report: CoreReport::default(),
-            stats: Arc::default(),
+            figures: CoreFigures::default(),
+            stats: CoreStats::in_memory(),
             last_busy: LocalTime::new(0),
+            refused: 0,
         }
     }
 
@@ -279,10 +268,10 @@ impl<B: Backend> Core<B> {
         self
     }
 
-    /// Its figures, readable from any thread at any time.
+    /// Has it keep its figures there.
     #[must_use]
-    pub fn stats(&self) -> Arc<CoreStats> {
-        Arc::clone(&self.stats)
+    pub fn counting(self, stats: CoreStats) -> Self {
+        Self { stats, ..self }
     }
 
     /// Polls on the calling thread until every role has finished or `stop` is forced. A core without roles ends at once.
@@ -298,7 +287,7 @@ impl<B: Backend> Core<B> {
         while !self.turn(stop) {}
         self.backend.flush();
         self.publish();
-        CoreReport { io: *self.backend.counters(), ..self.report }
+        CoreReport { core: self.figures, io: *self.backend.counters() }
     }
 
     /// One turn; `true` once every role has finished or `stop` is forced.
@@ -318,7 +307,7 @@ impl<B: Backend> Core<B> {
             round = self.round(now, more);
         }
         work += round.work;
-        self.account(begun.local, work);
+        self.account(begun.local, work, more);
         if work > 0 {
             self.last_busy = now.local;
             self.publish();
@@ -358,16 +347,29 @@ impl<B: Backend> Core<B> {
                 round.finished = false;
             }
         }
-        self.report.rounds += 1;
+        self.figures.rounds += 1;
         round
     }
 
-    fn account(&mut self, begun: LocalTime, work: usize) {
-        let report = &mut self.report;
-        report.turns += 1;
-        report.work += u64::try_from(work).unwrap_or(u64::MAX);
-        report.busy_turns += u64::from(work > 0);
-        report.longest_turn_ns = report.longest_turn_ns.max(clock::monotonic().since(begun).get());
+    /// Which regime the turn belongs to. `more`: what had come in was more than a turn takes.
+    fn account(&mut self, begun: LocalTime, work: usize, more: bool) {
+        let figures = &mut self.figures;
+        figures.turns += 1;
+        figures.work += u64::try_from(work).unwrap_or(u64::MAX);
+        let took = clock::monotonic().since(begun).get();
+        figures.longest_turn_ns = figures.longest_turn_ns.max(took);
+        if work == 0 {
+            return;
+        }
+        figures.busy_turns += 1;
+        figures.busy_ns += took;
+        let refused = self.backend.counters().send_refused;
+        if more || refused > self.refused {
+            figures.pressed_turns += 1;
+            figures.pressed_ns += took;
+            self.refused = refused;
+        }
+        self.stats.core.turn_ns.record(took);
     }
 
     fn idle(&mut self, now: LocalTime, wake: LocalTime, work: usize) {
@@ -381,14 +383,15 @@ impl<B: Backend> Core<B> {
             std::hint::spin_loop();
             return;
         }
-        self.report.sleeps += 1;
-        self.report.overdue += u64::from(wake <= now && work == 0);
+        self.figures.sleeps += 1;
+        self.figures.overdue += u64::from(wake <= now && work == 0);
         self.backend.wait(Some(wake));
         self.publish();
     }
 
     fn publish(&self) {
-        self.stats.publish(&self.report, self.backend.counters());
+        self.figures.publish(&self.stats.core);
+        self.backend.counters().publish(&self.stats.io);
     }
 }
 
@@ -426,7 +429,7 @@ pub struct Running {
     engine: String,
     placed: Placed,
     waiting: Waiting,
-    stats: Arc<CoreStats>,
+    stats: CoreViews,
     thread: JoinHandle<CoreReport>,
 }
 
@@ -437,7 +440,7 @@ impl<B: Backend + 'static> Core<B> {
     /// # Errors
     /// [`CoreError`], if there is no thread to be had or the backend cannot start.
     pub fn spawn(mut self, stop: &Stop) -> Result<Running, CoreError> {
-        let (name, waiting, stats) = (self.config.name.clone(), self.config.waiting, self.stats());
+        let (name, waiting, stats) = (self.config.name.clone(), self.config.waiting, self.stats.views());
         let (tell, told) = mpsc::sync_channel(1);
         let stop = stop.clone();
         let body = move || {
@@ -490,12 +493,6 @@ impl Running {
     #[must_use]
     pub fn report(&self) -> CoreReport {
         self.stats.read()
-    }
-
-    /// Its figures, for another thread to read.
-    #[must_use]
-    pub fn stats(&self) -> Arc<CoreStats> {
-        Arc::clone(&self.stats)
     }
 
     /// Waits for its end.

@@ -6,20 +6,20 @@
 //! **Not here**: signals, readiness, the log (`run`).
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use super::config::Config;
 use super::counts::Counts;
+use super::figures::{self, House, Planned};
 use super::ingress::{self, Ingress};
 use super::keys::KeyError;
 use super::map::{Map, Part};
 use super::order::{self, Gate, Order, Waiter};
 use super::servers::Server;
 use super::settings;
-use super::slots::{Asked, Told};
+use super::slots::{Asked, Done, Told};
 use crate::engine::backend::SocketId;
 use crate::engine::clock;
-use crate::engine::cores::{Core, CoreConfig, CoreError, CoreReport, Role, Running, Waiting};
+use crate::engine::cores::{Core, CoreConfig, CoreError, CoreReport, CoreStats, Role, Running, Waiting};
 use crate::engine::link::{link, local_link};
 use crate::engine::net::{Granted, Socket, SocketError, SocketOptions};
 use crate::engine::pages::{self, Advised};
@@ -31,6 +31,7 @@ use crate::engine::wake::Bell;
 use crate::protocol::machine::{Core as Protocol, Event, Settings};
 use crate::protocol::plant::Plant;
 use crate::protocol::{SERVERS_MAX, ServerId, Span};
+use crate::stats::file::FileError;
 use crate::wire::auth::KeyCache;
 use crate::wire::peer::Terms;
 use crate::wire::{Few, body_max};
@@ -77,6 +78,9 @@ pub enum StartError {
         #[source]
         cause: std::io::Error,
     },
+    /// There can be no stats file.
+    #[error(transparent)]
+    Stats(#[from] FileError),
     /// More settings must agree than a handshake can carry: a defect.
     #[error("{0} shared settings: at most {max} fit the handshake", max = crate::wire::peer::SETTINGS_MAX)]
     TooManyShared(usize),
@@ -89,7 +93,11 @@ pub struct Assembly {
     /// Its cores.
     pub cores: Vec<Running>,
     /// What it counts.
-    pub counts: Arc<Counts>,
+    pub counts: Counts,
+    /// What `house` writes into the stats file.
+    pub figures: House,
+    /// Set once `order` has ended.
+    pub done: Done,
     /// Changes of state, for the log.
     pub events: Consumer<Option<Event>>,
     /// Asks it to end.
@@ -314,6 +322,40 @@ impl<'a> Plan<'a> {
         Ok(peers)
     }
 
+    /// What each core is called, by what it runs.
+    fn core_names(&self) -> Vec<String> {
+        let mut ingresses = 0;
+        let name = |place: &super::map::Place| {
+            if place.roles.contains(&Part::Order) {
+                return "order".to_owned();
+            }
+            ingresses += 1;
+            if ingresses == 1 { "ingress".to_owned() } else { format!("ingress{ingresses}") }
+        };
+        self.map.cores().map(name).collect()
+    }
+
+    fn figures(&self) -> Planned {
+        Planned::new(&self.core_names(), self.map.ingresses())
+    }
+
+    /// Words about this server that do not change, for its stats file.
+    fn labels(&self, cores: &[Running]) -> serde_json::Value {
+        let limits = &self.config.settings().limits;
+        serde_json::json!({
+            "id": self.id.id(),
+            "servers": self.config.servers().len(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "wire": crate::wire::VERSION,
+            "config": self.config.path().display().to_string(),
+            "host": self.config.server(self.id).host,
+            "cores": figures::core_labels(cores),
+            "ring_depth": limits.ring_depth,
+            "requests_in_flight": limits.requests_in_flight,
+            "out_max": order::OUT_MAX,
+        })
+    }
+
     fn bytes(&self, protocol: &Settings) -> usize {
         let each = self.depth() * (size_of::<Asked>() + size_of::<Told>())
             + ingress::OPEN_MAX * self.payload()
@@ -321,7 +363,8 @@ impl<'a> Plan<'a> {
         let sockets = |place: &super::map::Place| place.roles.len();
         let cores: usize = self.map.cores().map(|place| self.uring().bytes(sockets(place))).sum();
         let order = Protocol::<Waiter>::memory(protocol) + order::OUT_MAX * self.payload();
-        order + self.map.ingresses() * each + cores + EVENTS * size_of::<Option<Event>>()
+        let figures = self.figures().bytes();
+        order + self.map.ingresses() * each + cores + EVENTS * size_of::<Option<Event>>() + figures
     }
 }
 
@@ -382,23 +425,18 @@ fn run(
     bells: Vec<Bell>,
     mut order: Option<Cast>,
     ingresses: Vec<Cast>,
+    stats: Vec<CoreStats>,
     stop: &Stop,
 ) -> Result<Vec<Running>, StartError> {
-    let (mut ingresses, mut names) = (ingresses.into_iter(), 0);
+    let mut ingresses = ingresses.into_iter();
     let mut cores = Vec::new();
-    for (place, bell) in plan.map.cores().zip(bells) {
+    for (((place, bell), name), counting) in plan.map.cores().zip(bells).zip(plan.core_names()).zip(stats) {
         let mut cast = Vec::new();
         for part in &place.roles {
             cast.extend(if *part == Part::Order { order.take() } else { ingresses.next() });
         }
-        let name = if place.roles.contains(&Part::Order) {
-            "order".to_owned()
-        } else {
-            names += 1;
-            if names == 1 { "ingress".to_owned() } else { format!("ingress{names}") }
-        };
         let (roles, sockets): (Vec<_>, Vec<_>) = cast.into_iter().map(|Cast { role, socket }| (role, socket)).unzip();
-        let mut core = Core::new(plan.core(&name, place.cpu), Uring::new(plan.uring(), sockets, bell)?);
+        let mut core = Core::new(plan.core(&name, place.cpu), Uring::new(plan.uring(), sockets, bell)?).counting(counting);
         for (at, role) in (0..).zip(roles) {
             core = core.with(role, &[SocketId::new(at)]);
         }
@@ -418,10 +456,14 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
     let peer_socket = plan.socket(Plan::address(server, Server::peer_address)?, false)?;
     let clients = client_sockets(&plan, Plan::address(server, Server::client_address)?)?;
     let shortage = Shortage::of(&clients.iter().chain([&peer_socket]).collect::<Vec<_>>());
-    let (counts, stop) = (Arc::new(Counts::default()), Stop::new());
+    let (done, stop) = (Done::default(), Stop::new());
     let protocol = plan.settings(seed()?)?;
     let (rows, bytes) = (rows(&plan, &peer_socket, &clients), plan.bytes(&protocol));
     let (events_in, events) = ring(EVENTS);
+    // Once the ports are ours: a file that another process writes is not replaced.
+    let mut blocks = plan.figures().make(&config.state_dir(id), id.id())?;
+    let counts = figures::views(&blocks.order, &blocks.ingresses);
+    let mut countings = blocks.ingresses.into_iter();
 
     let bells: Vec<Bell> = plan.map.cores().map(|_| bell()).collect::<Result<_, _>>()?;
     bells.iter().for_each(|bell| stop.watch(bell.waker()));
@@ -430,7 +472,7 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
     let (mut gates, mut ingresses, mut clients) = (Vec::new(), Vec::new(), clients.into_iter());
     for (place, bell) in plan.map.cores().zip(&bells) {
         for (index, _) in (0_u16..).zip(&place.roles).filter(|(_, role)| **role == Part::Ingress) {
-            let Some(socket) = clients.next() else { break };
+            let (Some(socket), Some(counts)) = (clients.next(), countings.next()) else { break };
             // A request is pushed before its core's round begins, and `order` has the first turn in it: no waking there.
             let here = place.roles.contains(&Part::Order);
             let (asked_in, asked) =
@@ -443,7 +485,8 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
                 payload_max: plan.payload(),
                 asked: asked_in,
                 told,
-                counts: Arc::clone(&counts),
+                counts,
+                done: done.clone(),
                 stop: stop.clone(),
             }));
             ingresses.push(Cast { role, socket });
@@ -458,13 +501,16 @@ pub fn start(config: &Config, id: ServerId) -> Result<Assembly, StartError> {
         payload_max: plan.payload(),
         gates,
         events: events_in,
-        counts: Arc::clone(&counts),
+        counts: blocks.order,
+        done: done.clone(),
         stop: stop.clone(),
     }));
     let pages = pages::advise();
-    let cores = run(&plan, bells, Some(Cast { role, socket: peer_socket }), ingresses, &stop)?;
+    let cores = run(&plan, bells, Some(Cast { role, socket: peer_socket }), ingresses, blocks.cores, &stop)?;
+    blocks.house.publish(&plan.labels(&cores))?;
     let shared = config.shared().pairs().iter().map(|(name, _)| *name).collect();
     let (house_cpu, house) = (plan.map.house_cpu(), Placed::default());
+    let figures = blocks.house;
     let table = Table { rows, bytes, pages };
-    Ok(Assembly { id, cores, counts, events, stop, shortage, house_cpu, house, shared, table })
+    Ok(Assembly { id, cores, counts, figures, done, events, stop, shortage, house_cpu, house, shared, table })
 }

@@ -1,159 +1,108 @@
-//! What a server counts, readable from any thread while it runs.
+//! What a server counts, read in its own process: for the log, and for what is told when it ends.
 //!
-//! **Why.** What is dropped, refused or lost must be seen; none of them
-//! is counted once a request.
-//! **Invariants**: gauges have one writer; counters any role may add to; they only grow.
-//! **Not here**: the mapped file that other processes read (a later part of the house).
+//! **Why so little here.** The figures lie in the stats file's memory (`stats`), each in the block of the role that counts it;
+//! their names and meanings stand in `stats::metrics`. This is how the thread `house` looks at them.
+//! **Not here**: counting (the roles), other processes (`stats::read`).
+use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::engine::sync::{AtomicU64, Ordering};
-use crate::protocol::Refusal;
 use crate::protocol::machine::Counters;
-use crate::wire::DropReason;
+use crate::stats::cells::Kind;
+use crate::stats::file::View;
+use crate::stats::metrics::{Block, Ingress, Order};
 
-/// One counter or gauge.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+/// All figures of a server's roles.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Those of `order`.
+    pub order: View<Order>,
+    /// Those of every ingress.
+    pub ingresses: Vec<View<Ingress>>,
+}
 
-impl Count {
-    /// Adds; any role may.
-    pub fn add(&self, more: u64) {
-        // Relaxed: it orders nothing else; its partner is `get`.
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// Sets a gauge; by its one writer.
-    pub fn set(&self, value: u64) {
-        // Relaxed: it orders nothing else; its partner is `get`.
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// The value now.
+impl Counts {
+    /// One value of every ingress, added up.
     #[must_use]
-    pub fn get(&self) -> u64 {
-        // Relaxed: the value alone is wanted; its partners are `add` and `set`.
-        self.0.load(Ordering::Relaxed)
+    pub fn of_ingresses(&self, value: impl Fn(&Ingress) -> u64) -> u64 {
+        self.ingresses.iter().map(|ingress| ingress.look(&value)).fold(0, u64::saturating_add)
+    }
+
+    /// The last order number given here.
+    #[must_use]
+    pub fn ordered(&self) -> u64 {
+        self.order.look(|order| order.ordered.get())
+    }
+
+    /// Requests refused, by the core and before it.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        let sum = |cells: &[crate::stats::cells::Counter]| cells.iter().map(|cell| cell.get()).sum::<u64>();
+        self.order.look(|order| sum(&order.refused)) + self.of_ingresses(|ingress| sum(&ingress.turned_away))
+    }
+
+    /// Datagrams dropped before they were parsed, or that could not be.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let sum = |cells: &[crate::stats::cells::Counter]| cells.iter().map(|cell| cell.get()).sum::<u64>();
+        self.order.look(|order| sum(&order.peer_dropped)) + self.of_ingresses(|ingress| sum(&ingress.client_dropped))
+    }
+
+    /// Every counter that is not zero, by name, those of several ingresses added up; for the log.
+    fn nonzero(&self) -> BTreeMap<String, u64> {
+        let mut found = BTreeMap::from([("ordered".to_owned(), self.ordered())]);
+        let mut add = |name: String, value: u64| *found.entry(name).or_default() += value;
+        counters(&self.order).for_each(|(name, value)| add(name, value));
+        self.ingresses.iter().flat_map(counters).for_each(|(name, value)| add(name, value));
+        found.retain(|_, value| *value > 0);
+        found
     }
 }
 
-macro_rules! counts {
-    ($($(#[$doc:meta])* $name:ident: $of:ident,)*) => {
-        /// All counters and gauges of a server.
-        #[derive(Debug, Default)]
-        pub struct Counts {
-            $($(#[$doc])* pub $name: Count,)*
-            /// Datagrams dropped at the peer socket, by [`DropReason::index`].
-            pub peer_dropped: [Count; DropReason::COUNT],
-            /// Datagrams dropped at the client sockets, by [`DropReason::index`].
-            pub client_dropped: [Count; DropReason::COUNT],
-            /// Requests refused by the core, by [`Refusal::code`].
-            pub refused: [Count; Refusal::ALL.len() + 1],
-        }
-
-        impl Counts {
-            /// Takes over what the core counted.
-            pub fn protocol(&self, core: &Counters) {
-                $(counts!(@take $of self core $name);)*
-                self.refused.iter().zip(core.refused).for_each(|(to, from)| to.set(from));
-            }
-
-            /// Every count that is not zero, by name, for the log.
-            pub fn nonzero(&self) -> impl Iterator<Item = (String, u64)> + '_ {
-                let named = [$((stringify!($name), &self.$name),)*];
-                let reasons = |prefix: &'static str, counts: &'_ [Count]| -> Vec<(String, u64)> {
-                    let names = DropReason::ALL.iter().map(|reason| format!("{prefix}_{}", reason.name()));
-                    names.zip(counts.iter().map(Count::get)).collect()
-                };
-                let refused = Refusal::ALL.iter().map(|why| {
-                    (format!("refused_{}", why.name()), self.refused[usize::from(why.code())].get())
-                });
-                named
-                    .into_iter()
-                    .map(|(name, count)| (name.to_owned(), count.get()))
-                    .chain(reasons("peer_dropped", &self.peer_dropped))
-                    .chain(reasons("client_dropped", &self.client_dropped))
-                    .chain(refused)
-                    .filter(|(_, value)| *value > 0)
-            }
-        }
-    };
-    (@take core $self:ident $core:ident $name:ident) => { $self.$name.set($core.$name); };
-    (@take own $self:ident $core:ident $name:ident) => {};
-}
-
-counts! {
-    /// Gauge: the last order number given here.
-    ordered: own,
-    /// Gauge: the instance; 0 before genesis.
-    instance: own,
-    /// Gauge: own requests being ordered.
-    under_way: own,
-    /// Gauge: 1 once this process is a member.
-    member: own,
-    /// Gauge: a living instance in which this process has no place; 0: none heard of.
-    not_named: own,
-    /// Gauge: bit k: genesis waits for place k.
-    awaited: own,
-    /// Gauge: 1 once `order` has ended.
-    order_done: own,
-    /// Datagrams to peers dropped because too many waited, or no buffer was free.
-    peer_out_full: own,
-    /// Answers dropped because the ring to ingress was full; the client asks again.
-    answer_dropped: own,
-    /// Events that the log did not take in time.
-    event_dropped: own,
-    /// Datagrams to clients dropped because no buffer was free.
-    client_out_full: own,
-    /// Requests refused by ingress because the ring to `order` was full.
-    ring_full: own,
-    /// Requests whose content was not allowed.
-    request_fault: own,
-    /// Messages of kinds this version does not serve.
-    not_served: own,
-    /// Requests stamped.
-    stamped: core,
-    /// Own frames broadcast.
-    frames_sent: core,
-    /// Datagrams that carried own frames.
-    frame_datagrams: core,
-    /// Headers broadcast with no frame to ride on.
-    headers_alone: core,
-    /// Headers broadcast at the beat.
-    headers_beat: core,
-    /// Frames of others accepted.
-    frames_accepted: core,
-    /// Frames held already.
-    frame_duplicate: core,
-    /// Frames that came before an earlier one.
-    frame_early: core,
-    /// Frames there was no room for.
-    frame_no_room: core,
-    /// Frames no protocol-following server sends.
-    frame_defect: core,
-    /// Headers taken.
-    headers_taken: core,
-    /// PULLs sent.
-    pulls_sent: core,
-    /// Frames sent because they were pulled.
-    frames_pulled: core,
-    /// ASKs sent.
-    asks_sent: core,
-    /// Datagrams of another instance.
-    other_instance: core,
-    /// Messages that did not parse, or belong to rules this version has not.
-    messages_refused: core,
-    /// Answers given.
-    answered: core,
-    /// Retries that found their request under way.
-    retries_joined: core,
+fn counters<B: Block>(view: &View<B>) -> impl Iterator<Item = (String, u64)> + '_ {
+    view.scalars().filter(|(metric, ..)| metric.kind == Kind::Counter).map(|(metric, element, value)| {
+        let name = element.map_or_else(|| metric.name.to_owned(), |element| format!("{}_{element}", metric.name));
+        (name, value)
+    })
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (name, value)) in self.nonzero().enumerate() {
+        for (at, (name, value)) in self.nonzero().into_iter().enumerate() {
             let space = if at == 0 { "" } else { " " };
             write!(f, "{space}{name}={value}")?;
         }
         Ok(())
     }
+}
+
+/// Puts what the core counted where others see it. Every field is named: one that is added there must be added here.
+pub fn take_over(from: &Counters, to: &Order) {
+    macro_rules! set {
+        ($($name:ident),* $(,)?) => {{
+            let Counters { $($name,)* refused } = from;
+            $(to.$name.set(*$name);)*
+            // By code, which begins at 1.
+            to.refused.iter().zip(&refused[1..]).for_each(|(to, from)| to.set(*from));
+        }};
+    }
+    set!(
+        stamped,
+        frames_sent,
+        frame_datagrams,
+        headers_alone,
+        headers_beat,
+        frames_accepted,
+        frame_duplicate,
+        frame_early,
+        frame_no_room,
+        frame_defect,
+        headers_taken,
+        pulls_sent,
+        frames_pulled,
+        asks_sent,
+        other_instance,
+        messages_refused,
+        answered,
+        retries_joined,
+    );
 }

@@ -7,16 +7,15 @@
 //! oldest datagram leaves early, and refusals are counted and dropped.
 //! **Not here**: what a request means (`order`), flow control.
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use super::counts::Counts;
-use super::slots::{Asked, MESSAGE_MAX, Reply, Told, Want};
+use super::slots::{Asked, Done, MESSAGE_MAX, Reply, Told, Want};
 use crate::engine::backend::{Io, Received, SocketId};
 use crate::engine::cores::{Now, Role, Turn};
 use crate::engine::link::Outlet;
 use crate::engine::ring::Consumer;
 use crate::engine::stop::Stop;
 use crate::protocol::{Instance, LocalTime, Principal, Refusal, RequestNo, SessionId};
+use crate::stats::{file::Owner, metrics};
 use crate::wire::auth::{KeyCache, principal_id};
 use crate::wire::bytes::HEAD_LEN;
 use crate::wire::client::{Fault, Refused, ToServer, parse_to_server, put_session};
@@ -45,7 +44,9 @@ pub struct Parts {
     /// What they are told.
     pub told: Consumer<Told>,
     /// What is counted.
-    pub counts: Arc<Counts>,
+    pub counts: Owner<metrics::Ingress>,
+    /// Whether `order` has ended.
+    pub done: Done,
     /// Asked to stop: it ends once `order` has ended and all is told.
     pub stop: Stop,
 }
@@ -65,8 +66,11 @@ pub struct Ingress {
     keys: KeyCache,
     asked: Outlet<Asked>,
     told: Consumer<Told>,
-    counts: Arc<Counts>,
+    counts: Owner<metrics::Ingress>,
+    done: Done,
     stop: Stop,
+    /// When the core was handed what it hands on.
+    now: LocalTime,
     packets: Packets,
     refusals: Vec<(Reply, Refused)>,
 }
@@ -81,7 +85,7 @@ impl Ingress {
     /// The role, with all its memory.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { socket, keys, payload_max, asked, told, counts, stop } = parts;
+        let Parts { socket, keys, payload_max, asked, told, counts, done, stop } = parts;
         let packet = || Packet {
             address: Reply::default().address,
             envelope: ClientEnvelope {
@@ -96,10 +100,12 @@ impl Ingress {
         let open = (0..OPEN_MAX).map(|_| packet()).collect();
         let packets = Packets { open, used: 0, body_max: body_max(payload_max) };
         let refusals = Vec::with_capacity(REFUSALS_MAX);
-        Self { socket, keys, asked, told, counts, stop, packets, refusals }
+        let now = LocalTime::default();
+        Self { socket, keys, asked, told, counts, done, stop, now, packets, refusals }
     }
 
     fn refuse(&mut self, reply: Reply, request: RequestNo, reason: Refusal, detail: u8) {
+        self.counts.turned_away[usize::from(reason.code()) - 1].add(1);
         if self.refusals.len() == REFUSALS_MAX {
             self.counts.client_out_full.add(1);
             return;
@@ -125,18 +131,17 @@ impl Ingress {
                         slot.reply = reply;
                         slot.want = Want::Place;
                         slot.number = request.request.get();
+                        slot.at = self.now;
                         slot.tx = request.tx;
                         slot.depth = request.depth;
                         slot.instance = envelope.instance;
                         slot.set_participants(request.participants.bytes());
                     });
                     if pushed.is_err() {
-                        self.counts.ring_full.add(1);
                         self.refuse(reply, request.request, Refusal::Overloaded, 0);
                     }
                 }
                 ToServer::Fault(fault) => {
-                    self.counts.request_fault.add(1);
                     self.refuse(reply, fault.request, Refusal::Malformed, fault.fault.code());
                 }
                 // A session costs a server nothing until it orders; queries are not served by this version.
@@ -156,16 +161,16 @@ impl Ingress {
             slot.reply = reply;
             slot.want = Want::Open;
             slot.number = nonce;
+            slot.at = self.now;
             slot.set_participants(&[]);
         });
         if pushed.is_err() {
-            self.counts.ring_full.add(1);
             self.refuse(reply, RequestNo::default(), Refusal::Overloaded, 0);
         }
     }
 
     fn tell_all(&mut self, io: &mut dyn Io) -> usize {
-        let Self { packets, told, refusals, keys, counts, socket, .. } = self;
+        let Self { packets, told, refusals, keys, counts, socket, now, .. } = self;
         let mut send = |packet: &mut Packet| packet.send(io, *socket, keys, counts);
         let mut count = refusals.len();
         for (reply, refused) in refusals.drain(..) {
@@ -175,7 +180,14 @@ impl Ingress {
             debug_assert!(fits.is_ok(), "a REFUSED fits every slot");
             packets.add(reply, Instance::NONE, body.bytes(), &mut send);
         }
-        count += told.pop_batch(TAKE_MAX, |slot| packets.add(slot.reply, slot.instance, slot.message(), &mut send));
+        let waiting = told.len() as u64;
+        counts.told_depth.set(waiting);
+        counts.told_high.raise(waiting);
+        count += told.pop_batch(TAKE_MAX, |slot| {
+            counts.answer_wait_ns.record(now.since(slot.at).get());
+            packets.add(slot.reply, slot.instance, slot.message(), &mut send);
+        });
+        counts.told.add(count as u64);
         packets.send_all(&mut send);
         count
     }
@@ -204,7 +216,7 @@ impl Packet {
         true
     }
 
-    fn send(&mut self, io: &mut dyn Io, socket: SocketId, keys: &KeyCache, counts: &Counts) {
+    fn send(&mut self, io: &mut dyn Io, socket: SocketId, keys: &KeyCache, counts: &metrics::Ingress) {
         if self.len == 0 {
             return;
         }
@@ -258,7 +270,8 @@ impl Role for Ingress {
         "ingress"
     }
 
-    fn datagram(&mut self, _: Now, got: Received<'_>) {
+    fn datagram(&mut self, now: Now, got: Received<'_>) {
+        self.now = now.local;
         match open_client(got.data, &mut self.keys) {
             Ok(Opened::Body(envelope, body)) => self.body(&envelope, body, got.from),
             Ok(Opened::OtherVersion(envelope, _)) => {
@@ -270,10 +283,11 @@ impl Role for Ingress {
         }
     }
 
-    fn turn(&mut self, _: Now, _: bool, io: &mut dyn Io) -> Turn {
+    fn turn(&mut self, now: Now, _: bool, io: &mut dyn Io) -> Turn {
+        self.now = now.local;
         self.asked.flush();
         let told = self.tell_all(io);
-        if self.stop.is_requested() && self.counts.order_done.get() == 1 && self.told.is_empty() {
+        if self.stop.is_requested() && self.done.is_set() && self.told.is_empty() {
             return Turn::FINISHED;
         }
         Turn::new(told, LocalTime::NEVER)

@@ -7,13 +7,14 @@
 //! - [`template`]: the commented file that `ordain init` writes;
 //! - [`keys`]: the cluster key and the keys of principals, as files;
 //! - [`order`]: the role of the protocol core and the peer socket; [`ingress`]: the role of the client socket;
-//!   [`slots`]: what they say to each other; [`counts`]: what they count;
+//!   [`slots`]: what they say to each other; [`counts`]: what they count, as [`figures`] keeps it in the stats file;
 //! - [`assembly`]: roles on cores; [`run`]: a server in the foreground, with its log and its end.
 
 pub mod assembly;
 pub mod config;
 pub mod counts;
 pub mod fault;
+pub mod figures;
 pub mod ingress;
 pub mod keys;
 pub mod map;

@@ -7,10 +7,9 @@
 //! they are dropped and counted, as a network would (the protocol repairs).
 //! **Not here**: clients (`ingress`), the protocol itself (`protocol`).
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use super::counts::Counts;
-use super::slots::{Asked, MESSAGE_MAX, Reply, Told, Want};
+use super::counts::take_over;
+use super::slots::{Asked, Done, MESSAGE_MAX, Reply, Told, Want};
 use crate::engine::backend::{Io, Received, SocketId};
 use crate::engine::clock;
 use crate::engine::cores::{Now as EngineNow, Role, Turn};
@@ -21,8 +20,10 @@ use crate::protocol::ledger::{Ledger, Participants, Record};
 use crate::protocol::machine::{Answer, Core, Event, Now, Outbox, Refused, Request, Sender, Settings, To};
 use crate::protocol::merge::Blocked;
 use crate::protocol::{
-    HISTORY_MAX, Instance, LocalTime, OrderNo, PARTICIPANTS_MAX, RequestNo, SERVERS_MAX, Span, TxId, WINDOW,
+    HISTORY_MAX, Instance, LocalTime, OrderNo, PARTICIPANTS_MAX, RequestNo, SERVERS_MAX, Span, Timestamp, TxId, WINDOW,
 };
+use crate::stats::file::Owner;
+use crate::stats::metrics::{self, State};
 use crate::wire::answer::{ANSWER_HEAD_LEN, AnswerHead, AnswerKind, AnswerSource, PartHead, part_len, put_answer};
 use crate::wire::auth::PeerKey;
 use crate::wire::bytes::HEAD_LEN;
@@ -71,7 +72,9 @@ pub struct Parts {
     /// Changes of state, for the log.
     pub events: Producer<Option<Event>>,
     /// What is counted.
-    pub counts: Arc<Counts>,
+    pub counts: Owner<metrics::Order>,
+    /// Told when it ends.
+    pub done: Done,
     /// Asked to stop: finish what is held, then end.
     pub stop: Stop,
 }
@@ -82,7 +85,7 @@ pub struct Order {
     out: Out,
     gates: Vec<Consumer<Asked>>,
     socket: SocketId,
-    counts: Arc<Counts>,
+    done: Done,
     stop: Stop,
     key: PeerKey,
     payload_max: usize,
@@ -99,9 +102,13 @@ struct Out {
     peers: [Option<SocketAddr>; SERVERS_MAX],
     told: Vec<Outlet<Told>>,
     events: Producer<Option<Event>>,
-    counts: Arc<Counts>,
+    counts: Owner<metrics::Order>,
     place: usize,
     reading: Reading,
+    /// The turn's time.
+    now: LocalTime,
+    /// The turn's time by the clock that stamps, while the core delivers: answers are of entries it has just ordered.
+    delivering: Option<Timestamp>,
 }
 
 impl Outbox<Waiter> for Out {
@@ -132,6 +139,9 @@ impl Outbox<Waiter> for Out {
         };
         let mut reading = core::mem::take(&mut self.reading);
         reading.read(answer.ledger, &record, answer.depth);
+        if let Some(clock) = self.delivering {
+            self.counts.order_ns.record(clock.since(record.ts()).get());
+        }
         let head = AnswerHead {
             request: answer.key.request,
             order: answer.order,
@@ -192,6 +202,7 @@ impl Out {
         let pushed = told.push_with(|slot| {
             slot.reply = waiter.reply;
             slot.instance = instance;
+            slot.at = self.now;
             let mut body = BodyWriter::new(&mut slot.bytes);
             write(&mut body);
             slot.len = body.len();
@@ -204,6 +215,7 @@ impl Out {
     /// Sends what waits: to one peer, or to all others.
     fn send(&mut self, io: &mut dyn Io, socket: SocketId) -> usize {
         let count = self.waiting.len();
+        self.counts.out_high.raise(wide(count));
         for (at, (to, len)) in self.waiting.iter().enumerate() {
             let datagram = &self.bytes[at * self.stride..at * self.stride + len];
             for (place, peer) in self.peers.iter().enumerate() {
@@ -282,7 +294,7 @@ impl Order {
     /// The role, with all its memory.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { settings, socket, peers, key, payload_max, gates, events, counts, stop } = parts;
+        let Parts { settings, socket, peers, key, payload_max, gates, events, counts, done, stop } = parts;
         let stride = payload_max.min(PAYLOAD_MAX);
         let (asked, told) = gates.into_iter().map(|gate| (gate.asked, gate.told)).unzip();
         let out = Out {
@@ -293,19 +305,27 @@ impl Order {
             peers,
             told,
             events,
-            counts: Arc::clone(&counts),
+            counts,
             place: settings.me.place(),
             reading: Reading::new(),
+            now: LocalTime::default(),
+            delivering: None,
         };
-        Self { core: Core::new(settings), out, gates: asked, socket, counts, stop, key, payload_max, drained: None }
+        Self { core: Core::new(settings), out, gates: asked, socket, done, stop, key, payload_max, drained: None }
     }
 
     fn take_requests(&mut self, now: Now) -> usize {
         let Self { core, out, gates, payload_max, .. } = self;
         let mut taken = 0;
         for (ingress, gate) in gates.iter_mut().enumerate() {
+            let depth = wide(gate.len());
+            if let (Some(last), Some(most)) = (out.counts.asked_depth.get(ingress), out.counts.asked_high.get(ingress)) {
+                last.set(depth);
+                most.raise(depth);
+            }
             let ingress = u8::try_from(ingress).unwrap_or(u8::MAX);
             taken += gate.pop_batch(TAKE_MAX, |asked| {
+                out.counts.ring_wait_ns.record(now.local.since(asked.at).get());
                 let waiter = Waiter { ingress, reply: asked.reply };
                 match asked.want {
                     Want::Open => open(core, now, asked, waiter, *payload_max, out),
@@ -313,19 +333,29 @@ impl Order {
                 }
             });
         }
+        out.counts.under_way_high.raise(wide(core.under_way()));
         taken
     }
 
     fn publish(&self) {
-        let core = &self.core;
-        self.counts.ordered.set(core.ledger().last_order().get());
-        self.counts.instance.set(core.instance().get());
-        self.counts.under_way.set(u64::try_from(core.under_way()).unwrap_or(u64::MAX));
-        self.counts.member.set(u64::from(core.is_member()));
-        self.counts.not_named.set(core.not_named().map_or(0, Instance::get));
-        self.counts.protocol(core.counters());
+        let (core, counts) = (&self.core, &self.out.counts);
+        counts.state.set(state(core, self.stop.is_requested()).number());
+        counts.ordered.set(core.ledger().last_order().get());
+        counts.instance.set(core.instance().get());
+        counts.epoch.set(core.configuration().map_or(0, |held| u64::from(held.epoch.get())));
+        counts.under_way.set(wide(core.under_way()));
+        counts.member.set(u64::from(core.is_member()));
+        counts.not_named.set(core.not_named().map_or(0, Instance::get));
+        // The order needs every member's stream, in this version: only who has no place in it is not waited for.
+        counts.safe_to_stop.set(u64::from(core.not_named().is_some()));
+        take_over(core.counters(), counts);
+        for stream in core.streams() {
+            let at = stream.id.server.place();
+            counts.stream_frames[at].set(stream.len().get());
+            counts.stream_promise_ns[at].set(stream.promise().get());
+        }
         let awaited = core.awaited().fold(0, |bits, server| bits | (1 << server.place()));
-        self.counts.awaited.set(if core.configuration().is_some() { 0 } else { awaited });
+        counts.awaited.set(if core.configuration().is_some() { 0 } else { awaited });
     }
 
     /// Asked to stop, and nothing held is unfinished: its clients are answered, and no peer's entry waits here. Peers
@@ -345,6 +375,20 @@ impl Order {
         let complete = self.core.streams().iter().all(crate::protocol::stream::Stream::is_complete);
         since >= LINGER_MAX || (since >= LINGER && complete && self.core.blocked() == Blocked::Nothing)
     }
+}
+
+/// What this server is, as far as it knows itself.
+fn state(core: &Core<Waiter>, is_stopping: bool) -> State {
+    match (core.not_named(), core.is_member()) {
+        (Some(_), _) => State::Lost,
+        (None, true) if is_stopping => State::Draining,
+        (None, true) => State::Member,
+        (None, false) => State::NoQuorum,
+    }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 fn place(core: &mut Core<Waiter>, now: Now, asked: &Asked, waiter: Waiter, out: &mut Out) {
@@ -398,15 +442,18 @@ impl Role for Order {
         let (envelope, body) = match open_peer(got.data, &self.key) {
             Ok(opened) => opened,
             Err(reason) => {
-                self.counts.peer_dropped[reason.index()].add(1);
+                self.out.counts.peer_dropped[reason.index()].add(1);
                 return;
             }
         };
         if envelope.from.place() == self.out.place {
-            self.counts.peer_dropped[DropReason::Own.index()].add(1);
+            self.out.counts.peer_dropped[DropReason::Own.index()].add(1);
             return;
         }
         let from = Sender { server: envelope.from, incarnation: envelope.inc, instance: envelope.instance };
+        let (counts, at) = (&self.out.counts, envelope.from.place());
+        counts.heard_ns[at].set(now.local.get());
+        counts.delay_ns[at].record(got.stamp.unwrap_or(now.clock).since(envelope.sent).get());
         // Not the kernel's stamp: how long to wait for a peer includes how long its datagrams wait here to be read.
         let now = Now { clock: now.clock, local: now.local };
         self.core.datagram(now, from, envelope.sent, body, &mut self.out);
@@ -417,14 +464,17 @@ impl Role for Order {
         if self.stop.is_requested() {
             self.core.drain();
         }
+        self.out.now = now.local;
         let taken = self.take_requests(now);
         let more = more_input || self.gates.iter().any(|gate| !gate.is_empty());
+        self.out.delivering = Some(now.clock);
         let wake = self.core.turn(now, more, &mut self.out);
+        self.out.delivering = None;
         let sent = self.out.send(io, self.socket);
         self.publish();
         if self.is_done(now) {
             // Before the bell, so that whoever it wakes sees it: no datagram may come to wake ingress after this.
-            self.counts.order_done.set(1);
+            self.done.set();
             self.out.told.iter().for_each(Outlet::wake);
             return Turn::FINISHED;
         }

@@ -5,7 +5,8 @@
 //! **Limits**: a request's participants and an answer's longest single part fit, by const assertion.
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use crate::protocol::{Instance, PARTICIPANTS_MAX, Principal, RequestNo, SessionId, TxId};
+use crate::engine::sync::{Arc, AtomicU8, Ordering};
+use crate::protocol::{Instance, LocalTime, PARTICIPANTS_MAX, Principal, RequestNo, SessionId, TxId};
 use crate::wire::answer::{ANSWER_HEAD_LEN, PART_LEN_MAX};
 use crate::wire::bytes::HEAD_LEN;
 
@@ -58,6 +59,8 @@ pub struct Asked {
     pub depth: u8,
     /// The instance the client believes in.
     pub instance: Instance,
+    /// When ingress was handed it.
+    pub at: LocalTime,
     len: u16,
     participants: [u8; 4 * PARTICIPANTS_MAX],
 }
@@ -71,6 +74,7 @@ impl Default for Asked {
             tx: TxId::default(),
             depth: 0,
             instance: Instance::NONE,
+            at: LocalTime::default(),
             len: 0,
             participants: [0; 4 * PARTICIPANTS_MAX],
         }
@@ -105,6 +109,8 @@ pub struct Told {
     pub reply: Reply,
     /// The instance to name in the envelope.
     pub instance: Instance,
+    /// When `order` told it: the turn that delivered the entry.
+    pub at: LocalTime,
     /// How many of `bytes` are in use.
     pub len: usize,
     /// The message, with its head.
@@ -113,7 +119,8 @@ pub struct Told {
 
 impl Default for Told {
     fn default() -> Self {
-        Self { reply: Reply::default(), instance: Instance::NONE, len: 0, bytes: [0; MESSAGE_MAX] }
+        let (instance, at) = (Instance::NONE, LocalTime::default());
+        Self { reply: Reply::default(), instance, at, len: 0, bytes: [0; MESSAGE_MAX] }
     }
 }
 
@@ -122,5 +129,24 @@ impl Told {
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+}
+
+/// Says that `order` has ended, so that nothing more will be told.
+#[derive(Clone, Debug, Default)]
+pub struct Done(Arc<AtomicU8>);
+
+impl Done {
+    /// It has ended; what it told before is in the rings.
+    pub fn set(&self) {
+        // Release: pairs with the Acquire load in `is_set`: what was told before is seen by who sees this.
+        self.0.store(1, Ordering::Release);
+    }
+
+    /// Whether it has.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        // Acquire: pairs with the Release store in `set`.
+        self.0.load(Ordering::Acquire) == 1
     }
 }
