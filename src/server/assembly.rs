@@ -436,7 +436,8 @@ fn run(
             cast.extend(if *part == Part::Order { order.take() } else { ingresses.next() });
         }
         let (roles, sockets): (Vec<_>, Vec<_>) = cast.into_iter().map(|Cast { role, socket }| (role, socket)).unzip();
-        let mut core = Core::new(plan.core(&name, place.cpu), Uring::new(plan.uring(), sockets, bell)?).counting(counting);
+        let mut core =
+            Core::new(plan.core(&name, place.cpu), Uring::new(plan.uring(), sockets, bell)?).counting(counting);
         for (at, role) in (0..).zip(roles) {
             core = core.with(role, &[SocketId::new(at)]);
         }

@@ -319,7 +319,8 @@ impl Order {
         let mut taken = 0;
         for (ingress, gate) in gates.iter_mut().enumerate() {
             let depth = wide(gate.len());
-            if let (Some(last), Some(most)) = (out.counts.asked_depth.get(ingress), out.counts.asked_high.get(ingress)) {
+            if let (Some(last), Some(most)) = (out.counts.asked_depth.get(ingress), out.counts.asked_high.get(ingress))
+            {
                 last.set(depth);
                 most.raise(depth);
             }

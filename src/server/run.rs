@@ -6,8 +6,8 @@
 //! or [`DRAIN_MAX`], ends the server at once.
 //! **Limits**: at most [`ALIKE_MAX`] events of one kind are logged in ten seconds; the rest is counted.
 //! **Not here**: what the roles do.
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::{error, info, warn};
@@ -276,8 +276,9 @@ fn words(event: Event, shared: &[&'static str]) -> (usize, Loud, String, String)
                 SettingsMismatch::VACANT => "the list of vacant places",
                 _ => shared.get(usize::from(index)).copied().unwrap_or("an unknown setting"),
             };
-            let text =
-                format!("server {server} is configured differently: {name} is {mine} here and {theirs} there; use one file");
+            let text = format!(
+                "server {server} is configured differently: {name} is {mine} here and {theirs} there; use one file"
+            );
             (3, Loud::Error, format!("settings_differ.{server}.{index}"), text)
         }
         Event::PeerDefect { server } => (

@@ -248,7 +248,12 @@ impl Distribution {
 
     /// The value that the share `at` (0 to 1) of all values does not exceed, to 1/32; `None` if none came.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank: a share of a count, which is between 0 and the count; 2^53 values come in years")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank: a share of a count, which is between 0 and the count; 2^53 values come in years"
+    )]
     pub fn quantile(&self, at: f64) -> Option<u64> {
         let count = self.count();
         let rank = ((count as f64 * at.clamp(0.0, 1.0)).ceil() as u64).clamp(1, count.max(1));

@@ -117,9 +117,8 @@ fn noted(count: u64, first_ns: u64, last_ns: u64, lens: u64, text: &[u8]) -> Not
     let len = |bits: u64| usize::try_from(bits & 0xFFFF_FFFF).unwrap_or(0).min(TEXT_MAX);
     let key_len = len(lens);
     let end = (key_len + len(lens >> 32)).min(TEXT_MAX);
-    let words = |range: core::ops::Range<usize>| {
-        String::from_utf8_lossy(text.get(range).unwrap_or_default()).into_owned()
-    };
+    let words =
+        |range: core::ops::Range<usize>| String::from_utf8_lossy(text.get(range).unwrap_or_default()).into_owned();
     Noted { key: words(0..key_len), text: words(key_len..end), count, first_ns, last_ns }
 }
 
@@ -184,8 +183,7 @@ impl ErrorLog {
             text.clone_into(&mut kept.text);
             at
         } else {
-            let new =
-                Noted { key: key.to_owned(), text: text.to_owned(), count: 1, first_ns: now_ns, last_ns: now_ns };
+            let new = Noted { key: key.to_owned(), text: text.to_owned(), count: 1, first_ns: now_ns, last_ns: now_ns };
             if self.kept.len() < SLOTS {
                 self.kept.push(new);
                 self.kept.len() - 1
@@ -251,7 +249,9 @@ mod tests {
         log.note("new", "x", 6_000);
         assert_eq!((read(&log).len(), log.forgotten()), (SLOTS, 1));
         let keys: Vec<String> = read(&log).into_iter().map(|noted| noted.key).collect();
-        assert!(keys.contains(&"e0".to_owned()) && keys.contains(&"new".to_owned()) && !keys.contains(&"e1".to_owned()));
+        assert!(
+            keys.contains(&"e0".to_owned()) && keys.contains(&"new".to_owned()) && !keys.contains(&"e1".to_owned())
+        );
     }
 
     #[test]

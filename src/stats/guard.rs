@@ -122,7 +122,8 @@ fn replace(address: usize) -> bool {
     // SAFETY: reads a constant of the system.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096);
     let start = ptr::without_provenance_mut::<libc::c_void>(address & !(page - 1));
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
     // SAFETY: the page belongs to a watched mapping, which is ours, and holds nothing any more.
     let got = unsafe { libc::mmap(start, page, access, kind, -1, 0) };
     got != libc::MAP_FAILED

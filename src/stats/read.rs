@@ -54,7 +54,9 @@ pub enum ReadError {
 
 fn mend(what: &FrontError) -> &'static str {
     match what {
-        FrontError::Foreign => "give the file that `ordain serve` keeps in its `state_dir`, such as d/state-1/server-1.stats",
+        FrontError::Foreign => {
+            "give the file that `ordain serve` keeps in its `state_dir`, such as d/state-1/server-1.stats"
+        }
         FrontError::Version { .. } => "read it with the `ordain` that wrote it, or restart the server with this one",
         FrontError::Truncated { .. } => {
             "what is missing cannot be had again; a server makes a whole file when it starts, so restart it"

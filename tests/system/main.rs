@@ -8,4 +8,5 @@ mod maps;
 mod memory;
 mod servers;
 mod sockets;
+mod status;
 mod support;

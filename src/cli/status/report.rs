@@ -427,9 +427,9 @@ impl View<'_> {
         let peer = |id: u64| {
             let at = usize::try_from(id - 1).unwrap_or(usize::MAX);
             let heard = heard.and_then(|heard| heard.value(at)).filter(|heard| *heard > 0);
-            let delay = delays.and_then(|delays| delays.distribution(at)).and_then(|delay| {
-                Some(Delay { p50: us(delay.quantile(0.5)?), p9999: us(delay.quantile(0.9999)?) })
-            });
+            let delay = delays
+                .and_then(|delays| delays.distribution(at))
+                .and_then(|delay| Some(Delay { p50: us(delay.quantile(0.5)?), p9999: us(delay.quantile(0.9999)?) }));
             let heard = heard.map(|heard| ms(written.saturating_sub(heard)));
             Peer { id, delay_us: delay, loss: None, heard, one_way_fault: None }
         };
@@ -510,9 +510,13 @@ impl View<'_> {
     }
 
     fn stages(&self) -> BTreeMap<&'static str, Option<Latency>> {
-        [("ring_wait", "order", "ring_wait_ns"), ("order", "order", "order_ns"), ("answer_wait", "ingress", "answer_wait_ns")]
-            .into_iter()
-            .map(|(stage, block, name)| (stage, self.read.distribution(block, name).as_ref().and_then(Latency::of)))
-            .collect()
+        [
+            ("ring_wait", "order", "ring_wait_ns"),
+            ("order", "order", "order_ns"),
+            ("answer_wait", "ingress", "answer_wait_ns"),
+        ]
+        .into_iter()
+        .map(|(stage, block, name)| (stage, self.read.distribution(block, name).as_ref().and_then(Latency::of)))
+        .collect()
     }
 }
