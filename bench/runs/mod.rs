@@ -10,3 +10,4 @@ pub(super) mod peers;
 pub(super) mod redis;
 pub(super) mod saturation;
 pub(super) mod stages;
+pub(super) mod watching;

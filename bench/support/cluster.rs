@@ -95,6 +95,11 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Its configuration.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.dir.path().join("ordain.toml")
+    }
+
     fn log(&self, id: usize) -> PathBuf {
         self.dir.path().join(format!("log-{id}"))
     }

@@ -91,6 +91,7 @@ fn run(bench: &str, args: &Args) -> Result<(), Failure> {
         "saturation" => runs::saturation::run(args)?,
         "stages" => runs::stages::run(args)?,
         "peers" => runs::peers::run(args)?,
+        "watching" => runs::watching::run(args)?,
         other => return Err(format!("no such benchmark: {other}").into()),
     };
     let mut object = json!({
