@@ -36,13 +36,13 @@ fn make(dir: &Path) -> Made {
     let ingresses = [builder.block("1"), builder.block("2")];
     let (core, _io, _house) = (builder.block("order"), builder.block::<Io>("order"), builder.block::<House>(""));
     let bytes = builder.bytes();
-    let stats = builder.create(dir, NAME, 1_234).unwrap();
+    let mut stats = builder.create(dir, NAME, 1_234).unwrap();
     Made {
         order: stats.owner(order),
         ingresses: ingresses.into_iter().map(|place| stats.owner(place)).collect(),
         core: stats.owner(core),
-        errors: ErrorLog::new(stats.owner(errors)),
-        last_words: stats.owner(last_words),
+        errors: ErrorLog::new(stats.direct(errors)),
+        last_words: stats.direct(last_words),
         stats,
         bytes,
         path: dir.join(NAME),
@@ -80,6 +80,8 @@ fn what_owners_write_is_read_by_name() {
     made.ingresses.iter().for_each(|ingress| ingress.answer_wait_ns.record(100));
     made.core.turn_ns.record(64);
     made.errors.note("key", "words", 99);
+    assert_eq!(Snapshot::read(&made.path).unwrap().sum("order", "ordered"), Some(0));
+    made.stats.mirror().copy();
     let read = Snapshot::read(&made.path).unwrap();
     assert_eq!((read.process.life(), read.started_ns), (Life::Running, 1_234));
     assert_eq!((read.process, &read.labels["id"]), (Process::this().unwrap(), &json!(1)));
@@ -133,7 +135,8 @@ fn every_declared_metric_stands_in_the_file_with_its_help() {
     assert_eq!(directory["blocks"][0]["at"].as_u64().unwrap() % 128, 0);
 }
 
-/// A thread writes as fast as it can, words whose halves are equal and figures that only grow; another reads the file.
+/// A thread counts as fast as it can, words whose halves are equal and figures that only grow; another copies them to the
+/// file; a third reads it.
 #[test]
 fn a_reader_sees_no_torn_word_and_nothing_going_back() {
     const HALVES: u64 = 0x1_0000_0001;
@@ -143,6 +146,13 @@ fn a_reader_sees_no_torn_word_and_nothing_going_back() {
     let Made { stats, order, ingresses, core, mut errors, last_words, .. } = made;
     std::thread::scope(|scope| {
         let done = &done;
+        let mirror = stats.mirror().clone();
+        scope.spawn(move || {
+            // Relaxed: a flag alone.
+            while !done.load(Ordering::Relaxed) {
+                mirror.copy();
+            }
+        });
         scope.spawn(move || {
             // Kept until the end: they own the mapping.
             let _others = (&stats, &ingresses, &last_words);
@@ -314,6 +324,7 @@ fn the_file_of_an_earlier_life_is_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let first = published(dir.path());
     first.order.ordered.set(11);
+    first.stats.mirror().copy();
     let kept = dir.path().join("kept");
     fs::hard_link(&first.path, &kept).unwrap();
     drop(first);
@@ -322,20 +333,21 @@ fn the_file_of_an_earlier_life_is_left_as_it_was() {
     assert_eq!(Snapshot::read(&second.path).unwrap().block("order").unwrap().value("ordered"), Some(0));
 }
 
-/// The owner of a truncated file goes on counting, in memory, and knows it.
+/// Who writes a truncated file goes on, and knows it; the owners of blocks count on.
 #[test]
 fn truncation_ends_neither_writer_nor_reader() {
     let dir = tempfile::tempdir().unwrap();
     let made = published(dir.path());
     made.order.stamped.add(5);
+    made.stats.mirror().copy();
     assert!(!made.stats.is_lost());
     fs::set_permissions(&made.path, fs::Permissions::from_mode(0o600)).unwrap();
     fs::OpenOptions::new().write(true).open(&made.path).unwrap().set_len(4_096).unwrap();
     made.order.stamped.add(5);
     made.core.turn_ns.record(77);
+    made.stats.mirror().copy();
     assert!(made.stats.is_lost());
-    // The page is a new one, so the count begins anew; what matters is that it goes on.
-    assert_eq!(made.order.stamped.get(), 5);
+    assert_eq!(made.order.stamped.get(), 10);
     assert!(matches!(front(&made.path), FrontError::Truncated { has: 4_096, .. }));
 }
 

@@ -363,7 +363,7 @@ impl<'a> Plan<'a> {
         let sockets = |place: &super::map::Place| place.roles.len();
         let cores: usize = self.map.cores().map(|place| self.uring().bytes(sockets(place))).sum();
         let order = Protocol::<Waiter>::memory(protocol) + order::OUT_MAX * self.payload();
-        let figures = self.figures().bytes();
+        let figures = self.figures().memory();
         order + self.map.ingresses() * each + cores + EVENTS * size_of::<Option<Event>>() + figures
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! **Why `house` computes rates.** Whoever looks at a file once wants to know what happens a second, also of a server that
 //! is dead by then; and no role has time for it.
+//! **Why `house` copies.** It may wait for a disk; the roles may not (`stats::file`).
 //! **Invariants**: the file gets its name once everything runs; every second of a living server is in its rates.
 //! **Limits**: as fresh as `house` looks ([`super::run::LOOK_EVERY`]). **Not here**: its layout (`stats`).
 use std::path::Path;
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
@@ -13,7 +15,7 @@ use crate::engine::clock;
 use crate::engine::cores::{CoreReport, CoreStats, Running};
 use crate::protocol::{LocalTime, Span};
 use crate::stats::errors::{ErrorLog, Errors, LastWords};
-use crate::stats::file::{Builder, FileError, Owner, Place, Stats, View};
+use crate::stats::file::{Builder, FileError, Mirror, Owner, Place, Stats, View};
 use crate::stats::file_name;
 use crate::stats::metrics::{self, Ended};
 
@@ -52,31 +54,47 @@ impl Planned {
         Self { builder, order, ingresses, cores, house, errors, last_words }
     }
 
-    /// Bytes of the file.
-    pub(super) fn bytes(&self) -> usize {
-        self.builder.bytes()
+    /// Memory it takes, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.builder.memory()
     }
 
     /// Makes the file of server `id` in `dir`.
     pub(super) fn make(self, dir: &Path, id: u8) -> Result<Blocks, FileError> {
-        let stats = self.builder.create(dir, &file_name(id), clock::realtime().get())?;
+        let mut stats = self.builder.create(dir, &file_name(id), clock::realtime().get())?;
+        let order = stats.owner(self.order);
+        let ingresses = self.ingresses.into_iter().map(|place| stats.owner(place)).collect();
         let cores = self.cores.into_iter();
-        let last_words = stats.owner(self.last_words);
+        let cores = cores.map(|(core, io)| CoreStats { core: stats.owner(core), io: stats.owner(io) }).collect();
+        let last_words = LastBreath { slot: Mutex::new(stats.direct(self.last_words)), mirror: stats.mirror().clone() };
         let house = House {
-            block: stats.owner(self.house),
-            errors: ErrorLog::new(stats.owner(self.errors)),
+            block: stats.direct(self.house),
+            errors: ErrorLog::new(stats.direct(self.errors)),
             last_words: Some(last_words),
             stats,
             since: clock::monotonic(),
             then: Sums::default(),
         };
-        let stats = &house.stats;
-        Ok(Blocks {
-            order: stats.owner(self.order),
-            ingresses: self.ingresses.into_iter().map(|place| stats.owner(place)).collect(),
-            cores: cores.map(|(core, io)| CoreStats { core: stats.owner(core), io: stats.owner(io) }).collect(),
-            house,
-        })
+        Ok(Blocks { order, ingresses, cores, house })
+    }
+}
+
+/// What a thread that panics still does for the file.
+#[derive(Debug)]
+pub(super) struct LastBreath {
+    slot: Mutex<Owner<LastWords>>,
+    mirror: Mirror,
+}
+
+impl LastBreath {
+    /// Copies the figures as they are, and writes why the process ends.
+    pub(super) fn say(&self, text: &str) {
+        // Two threads at once: the first one's reason is the reason. That `house` may be copying too does no harm: it
+        // copies the same.
+        if let Ok(slot) = self.slot.try_lock() {
+            self.mirror.copy();
+            slot.say(text, clock::realtime().get());
+        }
     }
 }
 
@@ -95,7 +113,7 @@ struct Sums {
 pub struct House {
     block: Owner<metrics::House>,
     errors: ErrorLog,
-    last_words: Option<Owner<LastWords>>,
+    last_words: Option<LastBreath>,
     stats: Stats,
     since: LocalTime,
     then: Sums,
@@ -120,8 +138,8 @@ impl House {
         self.stats.is_lost()
     }
 
-    /// The slot for why the process ends, once.
-    pub(super) fn take_last_words(&mut self) -> Option<Owner<LastWords>> {
+    /// For why the process ends, once.
+    pub(super) fn take_last_words(&mut self) -> Option<LastBreath> {
         self.last_words.take()
     }
 
@@ -150,6 +168,7 @@ impl House {
     }
 
     fn fresh(&self) {
+        self.stats.mirror().copy();
         self.block.written_local_ns.set(clock::monotonic().get());
         self.block.written_ns.set(clock::realtime().get());
     }

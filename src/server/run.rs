@@ -6,8 +6,8 @@
 //! or [`DRAIN_MAX`], ends the server at once.
 //! **Limits**: at most [`ALIKE_MAX`] events of one kind are logged in ten seconds; the rest is counted.
 //! **Not here**: what the roles do.
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::{error, info, warn};
@@ -141,13 +141,10 @@ fn end(server: Assembly, asked_at: Option<LocalTime>) -> End {
 
 /// Has a panic of any thread leave its reason in the stats file before it ends the process.
 fn last_words(figures: &mut House) {
-    let Some(slot) = figures.take_last_words().map(Mutex::new) else { return };
+    let Some(last) = figures.take_last_words() else { return };
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // Two threads at once: the first one's reason is the reason.
-        if let Ok(slot) = slot.try_lock() {
-            slot.say(&panic.to_string(), clock::realtime().get());
-        }
+        last.say(&panic.to_string());
         before(panic);
     }));
 }

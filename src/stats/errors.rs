@@ -221,7 +221,7 @@ mod tests {
     fn log() -> ErrorLog {
         let mut builder = Builder::default();
         let place = builder.block::<Errors>("");
-        ErrorLog::new(builder.in_memory().unwrap().owner(place))
+        ErrorLog::new(builder.in_memory().unwrap().direct(place))
     }
 
     fn read(log: &ErrorLog) -> Vec<Noted> {

@@ -1,16 +1,22 @@
 #![expect(unsafe_code, reason = "typed views of mapped memory")]
-//! The writing side: plans a file of blocks, makes it, hands each block to its one owner.
+//! The writing side: plans a file of blocks, makes it, hands each block to its one owner, copies what they count into it.
+//!
+//! **Why owners do not write the mapped file itself.** A store to a page that the kernel is just writing back to a disk waits
+//! for the file system: for microseconds, or as long as the disk hangs (statistics mapped from a disk have stopped Java
+//! virtual machines for seconds: Jones, "The four month bug", 2015). So the blocks of threads that must not wait lie in plain
+//! memory ([`Stats::owner`]); the one thread that may wait writes its own into the file ([`Stats::direct`]) and copies the
+//! others' there, word by word, when it looks ([`Mirror::copy`]). A killed server's figures are as old as that look.
 //!
 //! **Why made beside and renamed.** Whoever reads the old file keeps it, whole and dead; whoever opens the path anew gets the
 //! new one, whole: nobody ever sees a file half made. **Why filled with zeros first.** So that the disk has given all of it
 //! before the first store: a store for which there is no room would be a bus error (`guard` catches what is left).
-//! **Invariants**: a [`Place`] is turned into one [`Owner`] at most, so that every cell has one writer. Before
+//! **Invariants**: only the words that changed are stored. A [`Place`] is turned into one [`Owner`] at most, so that every cell has one writer. Before
 //! [`Stats::publish`] nobody finds the file; a start that fails leaves none.
 //! **Limits**: labels have [`super::LABELS_MAX`] bytes.
 //! **Not here**: what is in the blocks (`metrics`), reading (`read`).
 use core::cell::Cell as OneThread;
 use core::marker::PhantomData;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -101,7 +107,7 @@ impl Region {
     }
 
     fn in_memory(len: usize) -> io::Result<Self> {
-        Ok(Self { watch: None, map: MmapOptions::new().len(len).map_anon()?.into() })
+        Ok(Self { watch: None, map: MmapOptions::new().len(len.max(1)).populate().map_anon()?.into() })
     }
 
     /// Whether the file lost a page under the mapping.
@@ -172,6 +178,12 @@ impl Builder {
         (front + self.len).next_multiple_of(PAGE)
     }
 
+    /// Memory that the file takes with what its owners write: the page cache's and this process's.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes() + self.len.next_multiple_of(PAGE)
+    }
+
     /// Bytes before the blocks, and the directory that says where those are.
     fn front(&self) -> (usize, Vec<u8>) {
         let with_front = |front: usize| {
@@ -195,9 +207,14 @@ impl Builder {
     /// # Errors
     /// [`FileError::Memory`].
     pub fn in_memory(self) -> Result<Stats, FileError> {
-        let bytes = self.len.max(1);
-        let region = Region::in_memory(bytes).map_err(|cause| FileError::Memory { bytes, cause })?;
-        Ok(Stats { region: Arc::new(region), front: 0, draft: None })
+        let live = Arc::new(self.live()?);
+        // Nothing to copy to: every block is where its owner writes.
+        let mirror = Mirror { file: Arc::clone(&live), live, front: 0, ranges: Vec::new() };
+        Ok(Stats { mirror, draft: None })
+    }
+
+    fn live(&self) -> Result<Region, FileError> {
+        Region::in_memory(self.len).map_err(|cause| FileError::Memory { bytes: self.len, cause })
     }
 
     /// Makes the file in `dir` under a name that nobody looks for, all zeros, and maps it; `started_ns` is now by the wall
@@ -221,9 +238,10 @@ impl Builder {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&hidden).map_err(fail)?;
         let made = Draft { hidden: hidden.clone(), path, file: file.try_clone().map_err(fail)?, published: false };
         file.write_all(&vec![0; bytes]).map_err(fail)?;
-        let region = Region::of_file(&file, bytes).map_err(fail)?;
+        let (live, region) = (self.live()?, Region::of_file(&file, bytes).map_err(fail)?);
         let header = Header { file_len: bytes, directory_len: directory.len(), labels_len: 0, process, started_ns };
-        Ok(Stats { region: Arc::new(region), front, draft: Some(Box::new((made, header, directory))) })
+        let mirror = Mirror { live: Arc::new(live), file: Arc::new(region), front, ranges: Vec::new() };
+        Ok(Stats { mirror, draft: Some(Box::new((made, header, directory))) })
     }
 }
 
@@ -245,24 +263,64 @@ impl Drop for Draft {
     }
 }
 
+/// Where owners count, and the file that it is copied to.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    live: Arc<Region>,
+    file: Arc<Region>,
+    /// Where the blocks begin in the file.
+    front: usize,
+    /// What is copied: bytes of the blocks.
+    ranges: Vec<Range<usize>>,
+}
+
+impl Mirror {
+    /// Copies what has changed since the last time. May wait for the disk.
+    pub fn copy(&self) {
+        for at in self.ranges.iter().flat_map(|range| range.clone().step_by(size_of::<Word>())) {
+            let words = (self.live.block::<Word>(at), self.file.block::<Word>(self.front + at));
+            if let (Some(from), Some(to)) = words
+                && from.get() != to.get()
+            {
+                to.0.set(from.get());
+            }
+        }
+    }
+}
+
 /// Memory for the blocks of a [`Builder`].
 #[derive(Debug)]
 pub struct Stats {
-    region: Arc<Region>,
-    front: usize,
+    mirror: Mirror,
     draft: Option<Box<(Draft, Header, Vec<u8>)>>,
 }
 
 impl Stats {
-    /// The block at a place of the same builder, for its one writer.
+    /// The block at a place of the same builder, for its one writer, who never waits: [`Mirror::copy`] takes it to the file.
     ///
     /// # Panics
     /// If the place is another builder's.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "a place is given up: there is one owner")]
-    pub fn owner<B: Block>(&self, place: Place<B>) -> Owner<B> {
-        let block = self.region.block::<B>(self.front + place.at).expect("a place of this builder lies in its memory");
-        Owner { view: View { block: NonNull::from(block), region: Arc::clone(&self.region) }, one_thread: PhantomData }
+    pub fn owner<B: Block>(&mut self, place: Place<B>) -> Owner<B> {
+        self.mirror.ranges.push(place.at..place.at + size_of::<B>());
+        Owner::at(&self.mirror.live, place.at)
+    }
+
+    /// The block at a place of the same builder, in the file itself: for a writer who may wait for a disk.
+    ///
+    /// # Panics
+    /// If the place is another builder's.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "a place is given up: there is one owner")]
+    pub fn direct<B: Block>(&self, place: Place<B>) -> Owner<B> {
+        Owner::at(&self.mirror.file, self.mirror.front + place.at)
+    }
+
+    /// What copies the owners' blocks into the file, once all have been handed out.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
     }
 
     /// Gives the file its name, in place of the one an earlier life left there. `labels` is a JSON object of words that do
@@ -271,6 +329,7 @@ impl Stats {
     /// # Errors
     /// [`FileError::Make`].
     pub fn publish(&mut self, labels: &serde_json::Value) -> Result<(), FileError> {
+        self.mirror.copy();
         let Some(made) = self.draft.as_deref_mut() else { return Ok(()) };
         let (draft, header, directory) = made;
         let mut labels = labels.to_string().into_bytes();
@@ -297,7 +356,7 @@ impl Stats {
     /// Whether the file was truncated, or its disk had no room: figures are in memory only from then on.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.region.is_hit()
+        self.mirror.file.is_hit()
     }
 }
 
@@ -350,7 +409,7 @@ impl<B: Block> View<B> {
 /// use ordain::stats::{file::Builder, metrics::Core};
 /// let mut builder = Builder::default();
 /// let place = builder.block::<Core>("");
-/// let owner = builder.in_memory().unwrap().owner(place);
+/// let owner = builder.in_memory().unwrap().direct(place);
 /// let shared: &(dyn Sync) = &owner;
 /// ```
 /// nor do two owners of one place:
@@ -359,7 +418,7 @@ impl<B: Block> View<B> {
 /// let mut builder = Builder::default();
 /// let place = builder.block::<Core>("");
 /// let stats = builder.in_memory().unwrap();
-/// let (one, two) = (stats.owner(place), stats.owner(place));
+/// let (one, two) = (stats.direct(place), stats.direct(place));
 /// ```
 #[derive(Debug)]
 pub struct Owner<B> {
@@ -368,6 +427,11 @@ pub struct Owner<B> {
 }
 
 impl<B: Block> Owner<B> {
+    fn at(region: &Arc<Region>, at: usize) -> Self {
+        let block = region.block::<B>(at).expect("a place of this builder lies in its memory");
+        Self { view: View { block: NonNull::from(block), region: Arc::clone(region) }, one_thread: PhantomData }
+    }
+
     /// For others to look at it.
     #[must_use]
     pub fn view(&self) -> View<B> {
@@ -382,7 +446,7 @@ impl<B: Block> Owner<B> {
     pub fn in_memory() -> Self {
         let mut builder = Builder::default();
         let place = builder.block::<B>("");
-        builder.in_memory().expect("a few kilobytes of memory").owner(place)
+        builder.in_memory().expect("a few kilobytes of memory").direct(place)
     }
 }
 

@@ -5,7 +5,8 @@
 //! [`process`] who wrote it; `guard` what happens when somebody truncates it.
 //!
 //! **Why a mapped file.** Counting costs a store to memory, no lock, no system call; the kernel keeps the pages when the
-//! process is killed, so that the last figures of a dead server can be read. Made after Aeron's command-and-control file.
+//! process is killed, so that the last figures of a dead server can be read. Made after Aeron's command-and-control file; but
+//! threads that must not wait for a disk count beside it, and one that may copies their words into it ([`file`] says why).
 //!
 //! # The file, layout version 1
 //! Integers are 64 bits, little-endian (cells: of the host, which is the same on all that Linux servers run on).
@@ -46,9 +47,7 @@
 //! **Invariants.** All up to the labels is written before the file gets its name and never changes after. Every later word has
 //! one writer, and is stored and loaded whole. A start makes a new file and renames it over the old one.
 //!
-//! **Limits**: [`FILE_MAX`]; [`LABELS_MAX`]; those of each part. On a file system with a disk below it the kernel writes
-//! changed pages back every few seconds; the first store to a page after that costs a page fault (microseconds, more
-//! while the disk is busy). Who wants none of it puts `state_dir` on a tmpfs.
+//! **Limits**: [`FILE_MAX`]; [`LABELS_MAX`]; those of each part.
 //!
 //! **Not here**: what is counted when (the roles), printing (`ordain status`).
 
