@@ -26,6 +26,7 @@ pub mod serve;
 pub mod sim;
 pub mod status;
 pub mod target;
+pub mod top;
 pub mod verify;
 
 pub use error::{Error, Status};
@@ -61,6 +62,8 @@ commands! {
     Serve(serve),
     /// Show what servers of this host do, or did before they died
     Status(status),
+    /// The same, live
+    Top(top),
     /// Have one transaction ordered
     Order(order),
     /// Offer requests at a rate and report what became of them

@@ -5,7 +5,7 @@
 //! version does not have is null. A file that cannot be read is told on stderr and makes the exit status; the others
 //! are shown all the same.
 //! **Limits**: servers of this host; those of others are asked there. **Not here**: the file ([`crate::stats`]), what the
-//! fields are made of ([`report`]), the table ([`table`]).
+//! fields are made of ([`report`]), the table (`table`).
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -36,10 +36,9 @@ answer_wait (from delivery until packed into a datagram). loop: turns of each co
 (more came in than a turn takes, or something found no room to leave). safe_to_stop is false for a member: in this version
 nothing new is answered while any one server is stopped.";
 
-/// What `ordain status` takes.
+/// Whose files.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
-pub struct Args {
+pub(super) struct Files {
     /// The configuration of the cluster: all its servers on this host
     #[arg(long, value_name = "FILE", required_unless_present = "files", conflicts_with = "files")]
     config: Option<PathBuf>,
@@ -49,6 +48,21 @@ pub struct Args {
     /// Stats files
     #[arg(value_name = "STATSFILE")]
     files: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Their paths.
+    pub(super) fn paths(&self) -> Result<Vec<PathBuf>, Error> {
+        self.config.as_ref().map_or_else(|| Ok(self.files.clone()), |config| found(config, &self.set))
+    }
+}
+
+/// What `ordain status` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    files: Files,
     /// One JSON object a server, each on a line of its own
     #[arg(long)]
     json: bool,
@@ -59,10 +73,7 @@ pub struct Args {
 /// # Errors
 /// The first file that could not be read; the others have been printed.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
-    let files = match &args.config {
-        Some(config) => found(config, &args.set)?,
-        None => args.files.clone(),
-    };
+    let files = args.files.paths()?;
     let mut failed = None;
     for (at, file) in files.iter().enumerate() {
         match Snapshot::read(file) {
@@ -75,6 +86,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         }
     }
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// A server's page, or why there is none.
+pub(super) fn page(file: &Path) -> String {
+    match Snapshot::read(file) {
+        Ok(snapshot) => table::of(&Report::new(file, &snapshot, Moment::now())),
+        Err(error) => format!("{}\n", told(file, error)),
+    }
 }
 
 fn show(report: &Report, at: usize, json: bool) -> Result<(), Error> {

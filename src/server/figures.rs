@@ -216,6 +216,34 @@ pub(super) fn core_labels(cores: &[Running]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::read::Snapshot;
+
+    /// Rates are of whole seconds; a panic leaves the newest figures and its reason.
+    #[test]
+    fn house_keeps_rates_and_a_panic_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut blocks = Planned::new(&["order".to_owned()], 1).make(dir.path(), 2).unwrap();
+        let counts = views(&blocks.order, &blocks.ingresses);
+        blocks.house.publish(&json!({})).unwrap();
+        let path = blocks.house.path().unwrap().to_owned();
+        assert!(path.ends_with("server-2.stats"));
+        let rate = || Snapshot::read(&path).unwrap().block("house").unwrap().value("ordered_per_s").unwrap();
+        let begun = blocks.house.since;
+        blocks.order.ordered.set(500);
+        blocks.house.look(&counts, &CoreReport::default(), begun.plus(Span::millis(999)));
+        assert_eq!(rate(), 0);
+        blocks.house.look(&counts, &CoreReport::default(), begun.plus(Span::secs(2)));
+        assert_eq!(rate(), 250);
+        blocks.order.ordered.set(501);
+        let last = blocks.house.take_last_words().unwrap();
+        assert!(blocks.house.take_last_words().is_none());
+        last.say("order number 7 after 9");
+        let read = Snapshot::read(&path).unwrap();
+        assert_eq!(read.block("order").unwrap().value("ordered"), Some(501));
+        assert_eq!(read.last_words.unwrap().text, "order number 7 after 9");
+        blocks.house.ended(Ended::Died);
+        assert_eq!(Snapshot::read(&path).unwrap().block("house").unwrap().value("ended"), Some(Ended::Died.number()));
+    }
 
     #[test]
     fn rates_are_rounded_and_never_overflow() {

@@ -127,6 +127,19 @@ impl Region {
         // so that any bits are valid and other writers are no conflict.
         Some(unsafe { &*start.cast::<B>() })
     }
+
+    /// The words of `len` bytes from an offset on; none if they do not lie there whole, or not on a word.
+    fn words(&self, at: usize, len: usize) -> &[Word] {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.map.len());
+        if !inside || !at.is_multiple_of(align_of::<Word>()) {
+            return &[];
+        }
+        // SAFETY: inside the mapping.
+        let first = unsafe { self.map.as_mut_ptr().add(at) };
+        // SAFETY: in bounds and aligned (mappings begin at pages), and lives as long as `self`. A word is one atomic, so that
+        // any bits are valid and other writers are no conflict.
+        unsafe { core::slice::from_raw_parts(first.cast::<Word>(), len / size_of::<Word>()) }
+    }
 }
 
 /// One word of a region, whatever it belongs to.
@@ -277,13 +290,10 @@ pub struct Mirror {
 impl Mirror {
     /// Copies what has changed since the last time. May wait for the disk.
     pub fn copy(&self) {
-        for at in self.ranges.iter().flat_map(|range| range.clone().step_by(size_of::<Word>())) {
-            let words = (self.live.block::<Word>(at), self.file.block::<Word>(self.front + at));
-            if let (Some(from), Some(to)) = words
-                && from.get() != to.get()
-            {
-                to.0.set(from.get());
-            }
+        for Range { start, end } in &self.ranges {
+            let words = self.live.words(*start, end - start).iter();
+            let copies = self.file.words(self.front + start, end - start);
+            words.zip(copies).filter(|(from, to)| from.get() != to.get()).for_each(|(from, to)| to.0.set(from.get()));
         }
     }
 }

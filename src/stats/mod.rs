@@ -1,12 +1,12 @@
 //! A server's figures in a file that any process can read at any time, and still after the server has died.
 //!
 //! **Map.** [`metrics`] declares every metric, once; [`cells`] what they are made of; [`errors`] the table of distinct
-//! errors; [`file`] makes the file and hands its blocks to their owners; [`read`] reads one; [`directory`] its front as bytes;
+//! errors; [`mod@file`] makes the file and hands its blocks to their owners; [`read`] reads one; [`directory`] its front as bytes;
 //! [`process`] who wrote it; `guard` what happens when somebody truncates it.
 //!
 //! **Why a mapped file.** Counting costs a store to memory, no lock, no system call; the kernel keeps the pages when the
 //! process is killed, so that the last figures of a dead server can be read. Made after Aeron's command-and-control file; but
-//! threads that must not wait for a disk count beside it, and one that may copies their words into it ([`file`] says why).
+//! threads that must not wait for a disk count beside it, and one that may copies their words into it ([`mod@file`] says why).
 //!
 //! # The file, layout version 1
 //! Integers are 64 bits, little-endian (cells: of the host, which is the same on all that Linux servers run on).

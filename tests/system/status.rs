@@ -113,6 +113,10 @@ fn status_shows_running_servers_with_every_field() {
     assert!(order["p50"].as_f64().unwrap() > 0.0 && order["p50"].as_f64() <= order["max"].as_f64());
     assert_eq!((&servers[1]["stages_us"]["order"], &first["refused"]["malformed"]), (&Value::Null, &Value::from(1)));
     assert_eq!(first["metrics"]["order"]["stamped"], 10);
+    // Live: two pages of three servers.
+    let live = ordain().args(["top", "--pages", "2", "--every", "60ms", "--config"]).arg(cluster.config()).output();
+    let live = text(&live.unwrap().stdout);
+    assert_eq!(live.matches(" of 3: running; member").count(), 6, "{live}");
     // For people.
     let page = text(&status(&["--config", cluster.config().to_str().unwrap()]).stdout);
     for words in ["server 1 of 3: running; member", "server 3 of 3: running; member", "ordered 10", "malformed 1"] {
